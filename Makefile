@@ -1,0 +1,43 @@
+# `make train` and `make test` need nothing but python3 and make; both install what is pinned into .venv, once.
+PYTHON := python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+
+.PHONY: train test results lock clean
+
+train: .venv/train
+	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
+
+test: .venv/test
+	$(BIN)/python -m pytest
+
+# Rebuilds the README's table and picture from benchmark/results.
+results: .venv/test
+	$(BIN)/python benchmark/report.py
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/train: requirements.txt | .venv/bin/python
+	@echo "Installing requirements.txt into .venv (once; a few minutes)"
+	$(PIP) -r requirements.txt
+	touch $@
+
+.venv/test: requirements-dev.txt | .venv/bin/python
+	@echo "Installing requirements-dev.txt into .venv (once; a few minutes)"
+	$(PIP) -r requirements-dev.txt
+	touch $@ .venv/train
+
+# Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.
+COMPILE = .venv/lock/bin/pip-compile --quiet --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
+	--no-emit-find-links --no-emit-trusted-host pyproject.toml
+lock: | .venv/bin/python
+	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet pip-tools==7.6.0
+	$(COMPILE) --all-extras -o requirements-all.txt
+	sed -i -E '/^cleanrl-ppo /d; /^#/d; /^$$/d' requirements-all.txt
+	$(COMPILE) -c requirements-all.txt -o requirements.txt
+	$(COMPILE) -c requirements-all.txt --extra dev --extra track --extra benchmark -o requirements-dev.txt
+	sed -i -E 's/^(torch==[0-9.]+)\+cpu$$/\1/; /^#/d; /^$$/d' requirements.txt requirements-dev.txt requirements-all.txt
+
+clean:
+	rm -rf .venv
