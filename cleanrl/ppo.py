@@ -172,31 +172,31 @@ class VectorEnv:
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Starts a fresh episode in every environment; returns its first observations, (N, obs_dim) float32."""
+        """Starts a fresh episode in every environment. Returns the first observations, (N, obs_dim)."""
         self.returns, self.lengths = [0.0] * len(seeds), [0] * len(seeds)
-        return np.array([env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds)], dtype=np.float32)
+        return np.array([env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds)])
 
-    def step(self, actions: np.ndarray):
-        """Steps every environment by actions (N,), counted from 0. An episode that ends makes way for the next at once.
+    def step(self, actions):
+        """Steps each environment by its action. An episode that ends makes way for the next in the same step.
 
         Returns observations (N, obs_dim); rewards (N,); dones (N,), at true ends and time limits alike; the last
         observation of each episode that a time limit cut, by environment; (return, length) of each that ended.
         """
-        observations = np.empty((len(actions), *self.observation_space.shape), np.float32)
-        rewards, dones = np.empty(len(actions), np.float32), np.zeros(len(actions), np.float32)
-        truncated_obs, episodes = {}, []
-        for i, action in enumerate((actions + self.action_space.start).tolist()):
-            observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+        observations, truncated_obs, episodes = [], {}, []
+        rewards, dones = np.zeros(len(self.envs)), np.zeros(len(self.envs), np.float32)
+        for i, (env, action) in enumerate(zip(self.envs, actions)):
+            observation, reward, terminated, truncated, _ = env.step(action)
+            rewards[i] = reward
             self.returns[i] += float(reward)
             self.lengths[i] += 1
             if terminated or truncated:
                 if not terminated:
-                    truncated_obs[i] = np.asarray(observation, np.float32)
+                    truncated_obs[i] = np.array(observation)  # a copy, some environments reuse theirs
                 episodes.append((self.returns[i], self.lengths[i]))
                 self.returns[i], self.lengths[i], dones[i] = 0.0, 0, 1.0
-                observation, _ = self.envs[i].reset()
-            observations[i], rewards[i] = observation, reward
-        return observations, rewards, dones, truncated_obs, episodes
+                observation, _ = env.reset()
+            observations.append(observation)
+        return np.array(observations), rewards, dones, truncated_obs, episodes
 
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
@@ -597,8 +597,9 @@ def main(args: Args) -> Path | None:
             episodes, truncated = [], []
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
                 obs[step], dones[step] = next_obs, next_done
-                actions[step] = (policy(next_obs) + noise[step]).argmax(-1)  # a draw from the softmax (Gumbel-max)
-                next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(actions[step])
+                actions[step] = (policy(obs[step]) + noise[step]).argmax(-1)  # a draw from the softmax (Gumbel-max)
+                env_actions = (actions[step] + envs.action_space.start).tolist()
+                next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
                 global_step += N
                 truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
                 for episode in ended:
@@ -609,10 +610,10 @@ def main(args: Args) -> Path | None:
             b_actions = torch.from_numpy(actions).to(device).flatten()  # (B,)
             with torch.no_grad():
                 _, b_log_probs, _, b_values = agent.get_action_and_value(b_obs, b_actions)
-                next_value = agent.get_value(torch.from_numpy(next_obs).to(device)).cpu().numpy()
+                next_value = agent.get_value(torch.tensor(next_obs, dtype=torch.float32, device=device)).cpu().numpy()
                 if args.bootstrap_truncated and truncated:  # [plus-1]
                     steps, indices, last_obs = zip(*truncated)
-                    last_values = agent.get_value(torch.from_numpy(np.stack(last_obs)).to(device))
+                    last_values = agent.get_value(torch.tensor(np.array(last_obs), dtype=torch.float32, device=device))
                     rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
             values = b_values.cpu().numpy().reshape(T, N)
             next_step = (next_value, next_done)
