@@ -289,7 +289,7 @@ class Agent(nn.Module):
         return self.critic(obs).squeeze(-1)
 
     def get_action_and_value(self, obs: torch.Tensor, action: torch.Tensor | None = None):
-        """Action (M, action_dim), drawn if None; log-prob, entropy and value, (M,) each, at observations (M, obs_dim)."""
+        """Action (M, action_dim), drawn if None; log-prob, entropy, value, (M,) each, at observations (M, obs_dim)."""
         mean, std = self.actor(obs), self.log_std.exp()  # (M, action_dim), (action_dim,)
         if action is None:
             action = mean + std * torch.randn_like(mean)
@@ -678,6 +678,8 @@ def main(args: Args) -> Path | None:
                 env_actions = env_actions.clip(envs.action_space.low, envs.action_space.high)  # [cont-5]
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
                 global_step += N
+                if not np.isfinite(next_obs).all():  # the action that follows from it could bring the simulator down
+                    fail(f"update {update}: an observation is not finite; {folder} keeps the checkpoints before it", 1)
                 truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
                 for episode in ended:
                     episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))
