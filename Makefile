@@ -31,12 +31,13 @@ results: .venv/test
 # Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.
 COMPILE = .venv/lock/bin/pip-compile --quiet --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
 	--no-emit-find-links --no-emit-trusted-host pyproject.toml
+TESTED = dev track benchmark mujoco box2d dm-control pybullet
 lock: | .venv/bin/python
-	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet pip-tools==7.6.0
+	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet pip-tools==7.6.2
 	$(COMPILE) --all-extras -o requirements-all.txt
 	sed -i -E '/^cleanrl-ppo /d; /^#/d; /^$$/d' requirements-all.txt
 	$(COMPILE) -c requirements-all.txt -o requirements.txt
-	$(COMPILE) -c requirements-all.txt --extra dev --extra track --extra benchmark -o requirements-dev.txt
+	$(COMPILE) -c requirements-all.txt $(foreach extra,$(TESTED),--extra $(extra)) -o requirements-dev.txt
 	sed -i -E 's/^(torch==[0-9.]+)\+cpu$$/\1/; /^#/d; /^$$/d' requirements.txt requirements-dev.txt requirements-all.txt
 
 clean:

@@ -3,7 +3,7 @@
 # dependencies = [
 #   "gymnasium[classic-control,mujoco]==1.4.0",
 #   "moviepy==2.2.1",
-#   "mujoco<4",
+#   "mujoco==3.17.0",
 #   "numpy==2.4.6",
 #   "tensorboard==2.21.0",
 #   "torch==2.13.0",
