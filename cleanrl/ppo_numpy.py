@@ -268,11 +268,26 @@ class Agent:
     def get_value(self, obs: np.ndarray) -> np.ndarray:
         return self.critic.forward(obs)[:, 0]
 
-    def get_log_probs_and_value(self, obs: np.ndarray):
-        """Log-probs of all actions (M, num_actions) and value (M,) at observations (M, obs_dim)."""
-        logits = self.actor.forward(obs)
+    def get_action_and_value(self, obs: np.ndarray, action: np.ndarray):
+        """Action, its log-prob, entropy and value, (M,) each, at observations (M, obs_dim), kept for backward."""
+        logits = self.actor.forward(obs)  # (M, num_actions)
         logits = logits - logits.max(-1, keepdims=True)  # the same softmax, and exp can't overflow
-        return logits - np.log(np.exp(logits).sum(-1, keepdims=True)), self.get_value(obs)
+        self.log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        self.probs = np.exp(self.log_probs)
+        self.entropy = -(self.probs * self.log_probs).sum(-1)
+        self.taken = np.arange(len(obs)), action
+        return action, self.log_probs[self.taken], self.entropy, self.get_value(obs)
+
+    def backward(self, d_log_prob: np.ndarray, d_entropy: float, d_value: np.ndarray) -> None:
+        """Turns the loss's derivatives by log-prob (M,), entropy (one number for all) and value (M,) into `gradient`.
+
+        log p_a = z_a − log Σ exp(z), so d log p_a / dz_j = 1[j = a] − p_j. For H = −Σ p log p, with dp_k / dz_j =
+        p_k (1[k = j] − p_j): dH / dz_j = −p_j (log p_j + H), where the 1 of the product rule drops out as Σ dp = 0.
+        """
+        d_logits = -self.probs * (d_entropy * (self.log_probs + self.entropy[:, None]) + d_log_prob[:, None])
+        d_logits[self.taken] += d_log_prob
+        self.actor.backward(d_logits)
+        self.critic.backward(d_value[:, None])
 
 
 class Adam:
@@ -310,63 +325,52 @@ def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae
 
 
 def ppo_loss(
-    log_probs, value, actions, old_log_probs, old_values, advantages, returns,
+    log_prob, entropy, value, old_log_probs, old_values, advantages, returns,
     clip_coef: float, norm_adv: bool, clip_vloss: bool, ent_coef: float, vf_coef: float,
 ):  # fmt: skip
-    """Loss of a minibatch (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines') and its
-    gradient.
+    """Derivatives of a minibatch's loss (Schulman et al. 2017, equation 9; the clipped value loss is
+    openai/baselines').
 
-    log_probs: (M, num_actions), of all actions; all others: (M,). Returns d loss / d logits (M, num_actions), d loss /
-    d value (M,) and, by metric name, the debug variables: floats.
+    The first three arrays come from the networks as they are now, the other four from the rollout; all are (M,).
+    Returns the derivatives by log_prob (M,), by each entropy (one number) and by value (M,), and, by metric name, the
+    debug variables. The loss is policy − ent_coef · mean(entropy) + vf_coef · value.  [core-10]
     """
-    M, rows = len(value), np.arange(len(value))
+    M = len(value)
     if norm_adv:  # [core-7]
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    log_ratio = log_probs[rows, actions] - old_log_probs
+    log_ratio = log_prob - old_log_probs
     ratio = np.exp(log_ratio)
 
     # Policy: −mean(min(A r, A clip(r))).  [core-8]
-    # d/dr of min(A r, A clip(r)) is A where A r is the smaller: r still moves the loss. Where the clipped one is, it is
-    # 0, since clip(r) is constant outside its range. On a tie each side counts half: inside the range, where the two
-    # are equal and have the slope A, that makes A again.
-    inside = (ratio >= 1 - clip_coef) & (ratio <= 1 + clip_coef)
+    # The slope of the minimum in r is A where A r is the smaller, and 0 where A clip(r) is, since clip(r) is constant
+    # outside its range. On a tie each of the two counts half; inside the range both have the slope A, which makes A.
+    # With r = exp(log_prob − old), dr / d log_prob = r.
     unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
-    policy_loss = -np.minimum(unclipped, clipped).mean()
-    slope = (unclipped < clipped) + 0.5 * (unclipped == clipped) * (1.0 + inside)
-    # d r / d log_prob = r, as r = exp(log_prob − old). So d loss / d log_prob of the action taken:
-    d_log_prob = -slope * unclipped / M
+    inside = (ratio >= 1 - clip_coef) & (ratio <= 1 + clip_coef)
+    share = (unclipped < clipped) + 0.5 * (unclipped == clipped) * (1.0 + inside)
+    d_log_prob = -share * unclipped / M
 
     # Value: mean(max((V − R)², (V_clipped − R)²)) / 2.  [core-9]
-    # The same case by case: the half cancels the 2 of the square, and V_clipped is constant outside the range.
+    # Case by case as above; the half cancels the 2 of the square.
     error = value - returns
-    squared, slope = error * error, 1.0
+    squared, share = error * error, 1.0
     if clip_vloss:
         change = value - old_values
         inside = np.abs(change) <= clip_coef
-        clipped = (old_values + change.clip(-clip_coef, clip_coef) - returns) ** 2
-        slope = (squared > clipped) + 0.5 * (squared == clipped) * (1.0 + inside)
-        squared = np.maximum(squared, clipped)
-    value_loss = 0.5 * squared.mean()
-    d_value = vf_coef * slope * error / M
-
-    # Entropy: H = −Σ p log p. With p = softmax(z): dp_k/dz_j = p_k (1[k = j] − p_j), from which dH/dz_j =
-    # −p_j (log p_j + H) follows: the 1 of the product rule drops out since the p sum to 1.
-    probs = np.exp(log_probs)
-    entropy = -(probs * log_probs).sum(-1)
-
-    # Logits: log p_a = z_a − log Σ exp(z), so d log p_a / dz_j = 1[j = a] − p_j. The loss holds −ent_coef · mean(H).
-    d_logits = probs * ((ent_coef / M) * (log_probs + entropy[:, None]) - d_log_prob[:, None])
-    d_logits[rows, actions] += d_log_prob
+        clipped_squared = (old_values + change.clip(-clip_coef, clip_coef) - returns) ** 2
+        share = (squared > clipped_squared) + 0.5 * (squared == clipped_squared) * (1.0 + inside)
+        squared = np.maximum(squared, clipped_squared)
+    d_value = vf_coef * share * error / M
 
     debug = {  # [core-12]
-        "losses/value_loss": value_loss,
-        "losses/policy_loss": policy_loss,
+        "losses/value_loss": 0.5 * squared.mean(),
+        "losses/policy_loss": -np.minimum(unclipped, clipped).mean(),
         "losses/entropy": entropy.mean(),
         "losses/old_approx_kl": -log_ratio.mean(),
         "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
         "losses/clipfrac": (np.abs(ratio - 1) > clip_coef).mean(),
     }
-    return d_logits, d_value, debug
+    return d_log_prob, -ent_coef / M, d_value, debug
 
 
 # ---------------------------------------------------------------------------------------------------------- Checkpoints
@@ -640,9 +644,8 @@ def main(args: Args) -> Path | None:
             episodes, truncated = [], []
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
                 obs[step], dones[step] = next_obs, next_done
-                actions[step] = (agent.actor.forward(obs[step]) + noise[step]).argmax(
-                    -1
-                )  # a draw from the softmax (Gumbel-max)
+                logits = agent.actor.forward(obs[step])
+                actions[step] = (logits + noise[step]).argmax(-1)  # a draw from the softmax (Gumbel-max)
                 env_actions = (actions[step] + envs.action_space.start).tolist()
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
                 global_step += N
@@ -652,8 +655,7 @@ def main(args: Args) -> Path | None:
 
             # Values, log-probs and advantages, of the whole rollout at once
             b_obs, b_actions = obs.reshape(-1, obs_dim), actions.reshape(-1)  # (B, obs_dim), (B,)
-            log_probs, b_values = agent.get_log_probs_and_value(b_obs)
-            b_log_probs = log_probs[np.arange(args.batch_size), b_actions]
+            _, b_log_probs, _, b_values = agent.get_action_and_value(b_obs, b_actions)
             next_value = agent.get_value(np.asarray(next_obs, np.float32))
             if args.bootstrap_truncated and truncated:  # [plus-1]
                 steps, indices, last_obs = zip(*truncated)
@@ -668,13 +670,12 @@ def main(args: Args) -> Path | None:
                 permutation = rng.permutation(args.batch_size)  # [core-6]
                 rollout = (b_obs, b_actions, b_log_probs, b_values, advantages.reshape(-1), returns.reshape(-1))
                 shuffled = (np.split(x[permutation], args.num_minibatches) for x in rollout)
-                for mb_obs, *from_rollout in zip(*shuffled):
-                    log_probs, value = agent.get_log_probs_and_value(mb_obs)
+                for mb_obs, mb_actions, *from_rollout in zip(*shuffled):
+                    _, log_prob, entropy, value = agent.get_action_and_value(mb_obs, mb_actions)
                     coefficients = (clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef)
-                    d_logits, d_value, mb_debug = ppo_loss(log_probs, value, *from_rollout, *coefficients)
+                    *derivatives, mb_debug = ppo_loss(log_prob, entropy, value, *from_rollout, *coefficients)
                     debug.append(mb_debug)
-                    agent.actor.backward(d_logits)
-                    agent.critic.backward(d_value[:, None])
+                    agent.backward(*derivatives)
                     norm = math.sqrt(agent.gradient @ agent.gradient)
                     agent.gradient *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
                     optimizer.step(agent.gradient, learning_rate)

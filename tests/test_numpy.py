@@ -27,8 +27,8 @@ def minibatch(rng, M, obs_dim, num_actions, dtype, spread):
     agent.parameters += 0.3 * rng.normal(size=agent.parameters.shape)
     obs = rng.normal(size=(M, obs_dim)).astype(dtype)
     actions = rng.integers(num_actions, size=M)
-    log_probs, value = agent.get_log_probs_and_value(obs)
-    old_log_probs = log_probs[np.arange(M), actions] + spread * rng.normal(size=M)
+    _, log_prob, _, value = agent.get_action_and_value(obs, actions)
+    old_log_probs = log_prob + spread * rng.normal(size=M)
     old_values = value + spread * rng.normal(size=M)
     advantages, returns = rng.normal(size=M), value + rng.normal(size=M)
     return agent, obs, [actions] + [x.astype(dtype) for x in (old_log_probs, old_values, advantages, returns)]
@@ -37,11 +37,10 @@ def minibatch(rng, M, obs_dim, num_actions, dtype, spread):
 def gradients_of_both(agent, obs, rollout, clip_coef, norm_adv, clip_vloss, ent_coef=0.01, vf_coef=0.5):
     """The gradients by hand and by autograd, in the order of the parameters, and both debug dictionaries."""
     coefficients = (clip_coef, norm_adv, clip_vloss, ent_coef, vf_coef)
-    log_probs, value = agent.get_log_probs_and_value(obs)
-    d_logits, d_value, debug = ppo_numpy.ppo_loss(log_probs, value, *rollout, *coefficients)
-    agent.actor.backward(d_logits)
-    agent.critic.backward(d_value[:, None])
-    twin = torch_twin(agent, obs.shape[1], log_probs.shape[1])
+    _, *outputs = agent.get_action_and_value(obs, rollout[0])
+    *derivatives, debug = ppo_numpy.ppo_loss(*outputs, *rollout[1:], *coefficients)
+    agent.backward(*derivatives)
+    twin = torch_twin(agent, obs.shape[1], agent.actor.weights[-1].size)
     tensors = [torch.from_numpy(x) for x in rollout]
     _, log_prob, entropy, torch_value = twin.get_action_and_value(torch.from_numpy(obs), tensors[0])
     loss, torch_debug = ppo.ppo_loss(log_prob, entropy, torch_value, *tensors[1:], *coefficients)
@@ -78,7 +77,7 @@ def test_gradient_equals_autograd_on_ties():
     returns = (1.0 + clipped) / 2
     advantages[:8] = 0.0
     rollout = [actions, old_log_probs, old_values, advantages, returns]
-    value = agent.get_log_probs_and_value(obs)[1]
+    value = agent.get_value(obs)
     assert ((value - returns) ** 2 == (clipped - returns) ** 2).all() and (value != clipped).any()
     ours, theirs, *_ = gradients_of_both(agent, obs, rollout, 0.25, False, True)
     assert np.abs(ours - theirs).max() <= 1e-6 * np.abs(theirs).max()
@@ -94,11 +93,10 @@ def test_the_same_rollout_and_minibatches_give_the_weights_of_ppo():
     before = agent.parameters.copy()
     for indices in np.split(rng.permutation(512), 16) * 4:
         coefficients = (0.2, True, True, 0.01, 0.5)
-        log_probs, value = agent.get_log_probs_and_value(obs[indices])
         part = [x[indices] for x in rollout]
-        d_logits, d_value, _ = ppo_numpy.ppo_loss(log_probs, value, *part, *coefficients)
-        agent.actor.backward(d_logits)
-        agent.critic.backward(d_value[:, None])
+        _, *outputs = agent.get_action_and_value(obs[indices], part[0])
+        *derivatives, _ = ppo_numpy.ppo_loss(*outputs, *part[1:], *coefficients)
+        agent.backward(*derivatives)
         agent.gradient *= min(1.0, 0.5 / (np.linalg.norm(agent.gradient) + 1e-6))
         adam.step(agent.gradient, 2.5e-4)
         tensors = [torch.from_numpy(x) for x in part]
