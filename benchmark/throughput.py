@@ -1,0 +1,316 @@
+"""Steps per second of a script, and of stable-baselines3's PPO with the same sizes, measured in turns.
+
+    python benchmark/throughput.py --script ppo
+
+Every measurement has a process of its own. The script trains at its defaults and is timed from outside, by HOOKS, until
+enough updates were seen. Times are of the wall clock: medians over the updates after the warm-up, and in the table over
+the rounds. The ratio is the median of the rounds' ratios, each against stable-baselines3 in the same round, at the
+faster of two thread counts, torch's default and 1; so a slow hour of the machine hardly moves it.
+"""
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import multiprocessing
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import tyro
+
+ROOT = Path(__file__).resolve().parents[1]
+HOOKS = {  # the functions to time: of each list the first that the script has
+    "environment": ["NormalizedVectorEnv.step", "VectorEnv.step"],
+    "end of the rollout": ["compute_gae"],  # as it is called
+    "end of the update": ["RunLog.write"],  # as it returns
+}
+PARTS = ("environment", "policy", "update")  # update: from the advantages to the log; policy: all the rest
+SB3_THREADS = {"default threads": None, "1 thread": 1}
+
+
+@dataclass
+class Args:
+    script: str = "ppo"  # name of a script in cleanrl/
+    env_id: str | None = None  # environment, instead of the script's default
+    seconds: float = 4.0  # length of each measurement
+    warm_up: float = 1.0  # seconds of training before each measurement
+    rounds: int = 3  # rounds, each with one measurement of everything
+    sb3: bool = True  # measure stable-baselines3 too
+    output: str | None = None  # JSON file, instead of benchmark/results/throughput/{script}.json
+
+
+def fail(message: str):
+    """Ends the program with one line on stderr and status 2."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+class Enough(BaseException):
+    """Ends a training that was watched for long enough; no handler of errors catches it."""
+
+
+class Stopwatch:
+    """Splits the updates of a training into PARTS, told by `timed` steps, `end_rollout` and `end_update`."""
+
+    def __init__(self, warm_up: float, seconds: float):
+        self.warm_up, self.seconds = warm_up, seconds
+        self.laps, self.started, self.warm, self.in_environment = [], None, False, 0.0  # laps: seconds of each part
+
+    def timed(self, step):
+        """The environments' step, timed; what the timing itself takes is in the result, as timers_ms."""
+
+        def timed_step(*arguments):
+            start = time.perf_counter()
+            result = step(*arguments)
+            self.in_environment += time.perf_counter() - start
+            self.last_call = (step, arguments)
+            return result
+
+        return timed_step
+
+    def end_rollout(self) -> None:
+        now = time.perf_counter()
+        if self.warm:
+            update, rollout = self.update_ended - self.rollout_ended, now - self.update_ended
+            self.laps.append((self.in_environment, rollout - self.in_environment, update))
+            if now - self.started > self.seconds and len(self.laps) >= 3:
+                raise Enough
+        elif self.started is None:
+            self.started = now
+        elif now - self.started > self.warm_up:
+            self.started, self.warm = now, True
+        self.rollout_ended, self.in_environment = now, 0.0
+
+    def end_update(self) -> None:
+        self.update_ended = time.perf_counter()
+
+    def watch(self, train) -> None:
+        with contextlib.suppress(Enough):
+            train()
+            fail(f"--seconds {self.seconds}: the whole training is over sooner; use fewer")
+
+    def result(self, args: dict) -> dict:
+        """Speed and split, medians over the updates seen, and each of those."""
+        steps, totals = args["num_envs"] * args["num_steps"], [sum(lap) for lap in self.laps]
+        timed_nothing, start = Stopwatch(0, 0).timed(lambda: None), time.perf_counter()
+        for _ in range(args["num_steps"]):
+            timed_nothing()
+        timers = time.perf_counter() - start
+        return {
+            "steps_per_second": steps / median(totals),
+            "mean_steps_per_second": steps * len(totals) / sum(totals),
+            "ms_per_update": 1e3 * median(totals),
+            "ms": {part: 1e3 * median(seconds) for part, seconds in zip(PARTS, zip(*self.laps))},
+            "timers_ms": 1e3 * timers,
+            "laps_ms": [[round(1e3 * seconds, 3) for seconds in lap] for lap in self.laps],
+        }
+
+    def environment_limit(self) -> float:
+        """Steps per second of the script's environments alone, by random actions, from where the training left them."""
+        import numpy as np
+
+        step, (envs, actions) = self.last_call
+        drawn = np.array([[envs.action_space.sample() for _ in actions] for _ in range(100)])
+        drawn = drawn.tolist() if isinstance(actions, list) else drawn.astype(actions.dtype)
+        count, start = 0, time.perf_counter()
+        while time.perf_counter() - start < self.seconds / 2:
+            for random_actions in drawn:
+                step(envs, random_actions)
+            count += len(drawn) * len(actions)
+        return count / (time.perf_counter() - start)
+
+
+def hook(owner, name: str, before=lambda: None, after=lambda: None) -> None:
+    """Has before() and after() called around a function of a module, a class or an object."""
+    inner = getattr(owner, name)
+
+    def outer(*arguments, **options):
+        before()
+        result = inner(*arguments, **options)
+        after()
+        return result
+
+    setattr(owner, name, outer)
+
+
+def find_hook(module, part: str) -> tuple:
+    """The owner and the name of the function that the script has for the part."""
+    for path in HOOKS[part]:
+        *owner, name = path.split(".")
+        holder = getattr(module, owner[0], None) if owner else module
+        if hasattr(holder, name):
+            return holder, name
+    fail(f"--script {module.__name__}: has no {' or '.join(HOOKS[part])}; add what marks its {part} to HOOKS")
+
+
+def measure_script(script: str, env_id: str | None, warm_up: float, seconds: float) -> dict:
+    """Trains by the script's main at its defaults, in a folder that is then removed; then steps its environments."""
+    sys.path.insert(0, str(ROOT / "cleanrl"))
+    module, stopwatch = importlib.import_module(script), Stopwatch(warm_up, seconds)
+    args = module.Args(**({"env_id": env_id} if env_id else {}))
+    envs, step = find_hook(module, "environment")
+    setattr(envs, step, stopwatch.timed(getattr(envs, step)))
+    hook(*find_hook(module, "end of the rollout"), before=stopwatch.end_rollout)
+    hook(*find_hook(module, "end of the update"), after=stopwatch.end_update)
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), open(os.devnull, "w") as nowhere:
+        with contextlib.redirect_stdout(nowhere):
+            stopwatch.watch(lambda: module.main(args))
+    limit = stopwatch.environment_limit()
+    return stopwatch.result(asdict(args)) | {"environment_limit": limit, "arguments": asdict(args)}
+
+
+def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float) -> dict:
+    """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default).
+    Its MlpPolicy is two networks of 64 and 64 tanh units, like the script's. It writes no log, the script does."""
+    import torch
+    from gymnasium.spaces import Box
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    if threads:
+        torch.set_num_threads(threads)
+    envs = make_vec_env(args["env_id"], args["num_envs"], seed=args["seed"])
+    if len(envs.observation_space.shape) > 1:
+        fail(f"{args['env_id']}: observes images, for which no stable-baselines3 is set up here; use --no-sb3")
+    if isinstance(envs.action_space, Box):
+        envs = VecNormalize(envs, gamma=args["gamma"])
+    same = {name: args[name] for name in ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "seed")}
+    model = PPO(
+        "MlpPolicy", envs, **same, device="cpu", normalize_advantage=args["norm_adv"],
+        batch_size=args["num_envs"] * args["num_steps"] // args["num_minibatches"],
+        n_steps=args["num_steps"], n_epochs=args["update_epochs"],
+        learning_rate=lambda remaining: args["learning_rate"] * (remaining if args["anneal_lr"] else 1.0),
+        clip_range=args["clip_coef"], clip_range_vf=args["clip_coef"] if args["clip_vloss"] else None,
+    )  # fmt: skip
+    stopwatch = Stopwatch(warm_up, seconds)
+    envs.step = stopwatch.timed(envs.step)
+    hook(model.rollout_buffer, "compute_returns_and_advantage", before=stopwatch.end_rollout)
+    hook(model, "train", after=stopwatch.end_update)
+    stopwatch.watch(lambda: model.learn(args["total_timesteps"]))
+    return stopwatch.result(args) | {"threads": torch.get_num_threads()}
+
+
+def measure_launch(script: str, env_id: str | None, seconds: float) -> dict:
+    """Launches the script as a user does. Returns the seconds to the first row of metrics.csv, and the peak memory
+    (resident set, in MB of 10⁶ bytes) of a run that is stopped `seconds` later."""
+    command = [sys.executable, str(ROOT / "cleanrl" / f"{script}.py"), *(["--env-id", env_id] if env_id else [])]
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
+        try:
+            while not any(file.read_text().count("\n") > 1 for file in Path(folder).glob("runs/*/metrics.csv")):
+                if process.poll() is not None:
+                    errors.seek(0)
+                    fail(f"cleanrl/{script}.py ended with status {process.returncode}: {errors.read()}")
+                time.sleep(0.005)
+            first_row = time.perf_counter() - start
+            time.sleep(seconds)
+            os.kill(process.pid, signal.SIGTERM)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            process.kill()
+    return {
+        "first_row_seconds": first_row,
+        "peak_mb": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6,
+    }
+
+
+def in_child(function, *arguments):
+    """Calls the function in a fresh process, where imports, threads and environment variables are its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def measure_round(args: Args) -> dict:
+    """One measurement of everything, in turn."""
+    result = {"script": in_child(measure_script, args.script, args.env_id, args.warm_up, args.seconds)}
+    speed = result["script"]["steps_per_second"]
+    print(f"{args.script}.py: {speed:,.0f} steps/s", file=sys.stderr)
+    if args.sb3:
+        for name, threads in SB3_THREADS.items():
+            result[name] = in_child(measure_sb3, result["script"]["arguments"], threads, args.warm_up, args.seconds)
+            print(f"stable-baselines3, {name}: {result[name]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
+        result["ratio"] = speed / max(result[name]["steps_per_second"] for name in SB3_THREADS)
+    result["launch"] = measure_launch(args.script, args.env_id, args.seconds)
+    print(f"launch to first update: {result['launch']['first_row_seconds']:.1f} s", file=sys.stderr)
+    return result
+
+
+def medians(rounds: list):
+    """The median of each number over the rounds, in the same nested form."""
+    if isinstance(rounds[0], dict):
+        kept = [name for name in rounds[0] if name not in ("laps_ms", "arguments")]
+        return {name: medians([one[name] for one in rounds]) for name in kept}
+    return median(rounds)
+
+
+def markdown_table(script: str, result: dict, ratios: list[float]) -> str:
+    """The medians of the rounds as a table for people."""
+    header = ["", "steps/s", "ms per update", *PARTS, "× stable-baselines3", "first update, s", "peak memory, MB"]
+    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
+    names = {"script": f"{script}.py"} | {name: f"stable-baselines3, {name}" for name in SB3_THREADS if name in result}
+    for key, name in names.items():
+        speed = result[key]
+        times = [f"{ms:.1f}" for ms in (speed["ms_per_update"], *speed["ms"].values())]
+        rows.append([name, f"{speed['steps_per_second']:,.0f}", *times])
+    launch = [f"{result['launch']['first_row_seconds']:.1f}", f"{result['launch']['peak_mb']:.0f}"]
+    rows[2] += [f"{result['ratio']:.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "", *launch]
+    rows.append([f"environments of {script}.py alone", f"{result['script']['environment_limit']:,.0f}"])
+    return "\n".join(f"| {' | '.join(row + [''] * (len(header) - len(row)))} |" for row in rows)
+
+
+def describe_machine() -> dict:
+    """Where and with what the numbers were measured."""
+    cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    cpu = re.search("model name\t: (.*)", cpu_info)
+    packages = [name for name in ("gymnasium", "numpy", "stable_baselines3", "torch") if importlib.util.find_spec(name)]
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": {"cpu": cpu[1] if cpu else platform.processor(), "cores": os.cpu_count()},
+        "load_average": os.getloadavg()[0],  # of the minute before; what else runs slows the measurements
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def main(args: Args) -> None:
+    """Measures, writes the JSON and prints the table."""
+    scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
+    if args.script not in scripts:
+        fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
+    if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
+        fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
+    if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
+        fail("stable-baselines3 is not installed; pip install stable-baselines3==2.9.2, or leave it out by --no-sb3")
+    result, rounds = {"options": asdict(args), **describe_machine()}, []
+    for number in range(args.rounds):
+        print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
+        rounds.append(measure_round(args))
+    result |= {"medians": medians(rounds), "rounds": rounds}
+    output = Path(args.output or ROOT / "benchmark" / "results" / "throughput" / f"{args.script}.json")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(
+            "{\n" + ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in result.items()) + "\n}\n"
+        )
+    except OSError as error:
+        fail(f"--output {output}: can't be written ({error.strerror})")
+    print(markdown_table(args.script, result["medians"], [one["ratio"] for one in rounds if "ratio" in one]))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
