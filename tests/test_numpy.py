@@ -1,4 +1,4 @@
-"""ppo_numpy.py: the gradients written by hand against torch's autograd on ppo.py, and a script without torch."""
+"""The numpy scripts: gradients written by hand against torch's autograd on their parents, and no torch at run time."""
 
 import json
 import subprocess
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import ppo
+import ppo_continuous_action
+import ppo_continuous_action_numpy
 import ppo_numpy
 import pytest
 import torch
-
-SCRIPT = Path(ppo_numpy.__file__)
 
 
 def torch_twin(agent: ppo_numpy.Agent, obs_dim: int, num_actions: int) -> ppo.Agent:
@@ -83,6 +83,32 @@ def test_gradient_equals_autograd_on_ties():
     assert np.abs(ours - theirs).max() <= 1e-6 * np.abs(theirs).max()
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0])
+def test_every_gaussian_gradient_equals_autograd(spread):
+    rng = np.random.default_rng(4)
+    agent = ppo_continuous_action_numpy.Agent(5, 3, rng, np.float64)
+    agent.parameters += 0.3 * rng.normal(size=agent.parameters.shape)
+    obs, actions = rng.normal(size=(64, 5)), rng.normal(size=(64, 3))
+    _, log_prob, _, value = agent.get_action_and_value(obs, actions)
+    rollout = [log_prob + spread * rng.normal(size=64), value + spread * rng.normal(size=64)]
+    rollout += [rng.normal(size=64), value + rng.normal(size=64)]
+    coefficients = (0.2, True, True, 0.01, 0.5)
+    _, *outputs = agent.get_action_and_value(obs, actions)
+    *derivatives, debug = ppo_continuous_action_numpy.ppo_loss(*outputs, *rollout, *coefficients)
+    agent.backward(*derivatives)
+    twin = ppo_continuous_action.Agent(5, 3).double()
+    twin.load_state_dict({name: torch.from_numpy(weight.copy()) for name, weight in agent.state_dict().items()})
+    _, *outputs = twin.get_action_and_value(torch.from_numpy(obs), torch.from_numpy(actions))
+    loss, torch_debug = ppo_continuous_action.ppo_loss(*outputs, *map(torch.from_numpy, rollout), *coefficients)
+    loss.backward()
+    gradients = dict(zip(agent.state_dict(), [agent.d_log_std, *agent.critic.gradients, *agent.actor.gradients]))
+    for name, parameter in twin.named_parameters():
+        theirs = parameter.grad.numpy()
+        assert np.abs(gradients[name] - theirs).max() <= 1e-6 * np.abs(theirs).max(), name
+    for name, value in torch_debug.items():
+        assert debug[name] == pytest.approx(value.item(), rel=1e-9, abs=1e-12)
+
+
 def test_the_same_rollout_and_minibatches_give_the_weights_of_ppo():
     rng = np.random.default_rng(3)
     agent, obs, rollout = minibatch(rng, 512, 4, 2, np.float32, 0.05)
@@ -120,41 +146,43 @@ def test_initial_weights_are_orthogonal_with_the_published_gains():
             assert not bias.any()
 
 
-def test_runs_without_torch_and_resumes_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("script", [ppo_numpy, ppo_continuous_action_numpy])
+def test_runs_without_torch_and_resumes_bit_for_bit(script, tmp_path):
     """In a process where importing torch is an error; the first of two checkpoints stands for a killed run."""
     (tmp_path / "torch.py").write_text("raise ImportError('torch is not wanted here')")
     environment = {"PYTHONPATH": str(tmp_path), "PATH": ""}
 
     def run(*arguments):
-        command = [sys.executable, str(SCRIPT), *arguments]
+        command = [sys.executable, script.__file__, *arguments]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
 
     run("--total-timesteps", "4096", "--checkpoints", "2")
     (folder,) = tmp_path.glob("runs/*")
-    last, episodes = folder / "checkpoints" / "8.npz", (folder / "episodes.csv").read_text()
+    last = max(folder.glob("checkpoints/*.npz"), key=lambda path: int(path.stem))
+    episodes = (folder / "episodes.csv").read_text()
     with np.load(last, allow_pickle=False) as saved:
         undisturbed = {name: saved[name] for name in saved.files}
     last.unlink()
     run("--resume", str(folder))
     with np.load(last, allow_pickle=False) as saved:
-        for name in saved.files:
-            if name == "state":
-                ours, theirs = json.loads(str(saved[name])), json.loads(str(undisturbed[name]))
-                assert {**ours, "seconds": 0} == {**theirs, "seconds": 0}
-            else:
-                assert saved[name].tobytes() == undisturbed[name].tobytes()
+        assert set(saved.files) == set(undisturbed)
+        for name in set(saved.files) - {"state"}:
+            assert saved[name].tobytes() == undisturbed[name].tobytes()
+        ours, theirs = json.loads(str(saved["state"])), json.loads(str(undisturbed["state"]))
+        assert ours | {"seconds": 0} == theirs | {"seconds": 0}
     rows = zip(episodes.splitlines(), (folder / "episodes.csv").read_text().splitlines(), strict=True)
     assert all(a.rsplit(",", 1)[0] == b.rsplit(",", 1)[0] for a, b in rows)
     assert "over 2 episodes" in run("--evaluate", str(folder), "--episodes", "2")
 
 
-def test_wheel_list_has_no_torch():
-    block = SCRIPT.read_text().split("# ///")[1]
+@pytest.mark.parametrize("script", [ppo_numpy, ppo_continuous_action_numpy])
+def test_wheel_list_has_no_torch(script):
+    block = Path(script.__file__).read_text().split("# ///")[1]
     assert "numpy==" in block and "torch" not in block
 
 
 def test_cartpole_is_learned(tmp_path):
-    subprocess.run([sys.executable, str(SCRIPT)], cwd=tmp_path, check=True, capture_output=True)
+    subprocess.run([sys.executable, ppo_numpy.__file__], cwd=tmp_path, check=True, capture_output=True)
     (episodes,) = tmp_path.glob("runs/*/episodes.csv")
     returns = np.loadtxt(episodes, delimiter=",", skiprows=1, usecols=1)
     means = np.convolve(returns, np.ones(100) / 100, mode="valid")

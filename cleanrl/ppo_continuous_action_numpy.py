@@ -1,0 +1,833 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "gymnasium[classic-control,mujoco]==1.4.0",
+#   "moviepy==2.2.1",
+#   "mujoco==3.17.0",
+#   "numpy==2.4.6",
+#   "tensorboard==2.21.0",
+#   "tyro==1.0.17",
+# ]
+# ///
+"""PPO in numpy alone, for every Gymnasium environment with Box observations and Box actions.
+
+    python cleanrl/ppo_continuous_action_numpy.py --env-id HalfCheetah-v4
+    python cleanrl/ppo_continuous_action_numpy.py --resume runs/RUN
+    python cleanrl/ppo_continuous_action_numpy.py --evaluate runs/RUN
+
+Parent: ppo_continuous_action.py. Changes: (1) no torch: networks, loss and Adam with their gradients by hand, each
+derived where it is used; (2) checkpoints are .npz files; (3) no --cuda, --torch-deterministic and --num-threads.
+Details: core-1 to core-13, cont-1 to cont-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
+(--bootstrap-truncated).
+"""
+
+import contextlib
+import csv
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+from collections import deque
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; threads only slow down products this small
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
+
+import gymnasium as gym
+import numpy as np
+import tyro
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer import event_file_writer
+
+# ------------------------------------------------------------------------------------------------------------ Arguments
+
+
+@dataclass
+class Args:
+    # run
+    exp_name: str = Path(__file__).stem  # name of the experiment, a part of the run folder's name
+    seed: int = 1  # seed of the weights, the environments and the sampling
+    track: bool = False  # send the run to Weights & Biases too
+    wandb_project_name: str = "cleanRL"  # Weights & Biases project
+    wandb_entity: str | None = None  # Weights & Biases team or user
+    capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
+    checkpoints: int = 10  # checkpoints in a run, evenly spaced, the last one at its end
+    resume: str | None = None  # run folder to go on with, from its last checkpoint
+    evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
+    episodes: int = 10  # episodes that --evaluate plays
+    # environment
+    env_id: str = "HalfCheetah-v4"  # Gymnasium id of the environment
+    total_timesteps: int = 1_000_000  # steps in the run, over all environments
+    num_envs: int = 1  # environments that are stepped together
+    num_steps: int = 2048  # steps of each environment in a rollout
+    # PPO
+    learning_rate: float = 3e-4  # step size of Adam
+    anneal_lr: bool = True  # let the learning rate fall linearly
+    gamma: float = 0.99  # discount factor
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
+    num_minibatches: int = 32  # minibatches in an epoch
+    update_epochs: int = 10  # passes over each rollout
+    norm_adv: bool = True  # normalise the advantages in each minibatch
+    clip_coef: float = 0.2  # clip range of the probability ratio, and of the value with --clip-vloss
+    anneal_clip: bool = False  # let the clip range fall linearly
+    clip_vloss: bool = True  # clip the value loss
+    ent_coef: float = 0.0  # weight of the entropy bonus
+    vf_coef: float = 0.5  # weight of the value loss
+    max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
+    target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
+    bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
+
+    @property
+    def batch_size(self) -> int:
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_updates(self) -> int:
+        return self.total_timesteps // self.batch_size
+
+
+def fail(message: str, status: int = 2):
+    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def validate(args: Args) -> None:
+    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
+    counts = "total_timesteps num_envs num_steps num_minibatches update_epochs checkpoints episodes"
+    for names, rule, legal in [
+        (counts + " learning_rate clip_coef max_grad_norm target_kl", "above 0", lambda x: 0 < x < math.inf),
+        ("seed ent_coef vf_coef", "of 0 or more", lambda x: 0 <= x < 2**63),
+        ("gamma gae_lambda", "from 0 to 1", lambda x: 0 <= x <= 1),
+    ]:
+        for name in names.split():
+            if (value := getattr(args, name)) is not None and not legal(value):
+                fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
+    rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
+    if args.num_minibatches > args.batch_size:
+        fail(f"{rollout} can't fill --num-minibatches {args.num_minibatches}; use {args.batch_size} or fewer")
+    if args.batch_size % args.num_minibatches:
+        fits = max(n for n in range(1, args.num_minibatches) if args.batch_size % n == 0)
+        fail(f"{rollout} does not divide into --num-minibatches {args.num_minibatches}; {fits} would do")
+    if args.num_updates < 1:
+        fail(f"{rollout} is more than --total-timesteps {args.total_timesteps}; use {args.batch_size} or more")
+    for flag, package in (("track", "wandb"), ("capture_video", "moviepy")):
+        if getattr(args, flag) and importlib.util.find_spec(package) is None:
+            fail(f"--{flag.replace('_', '-')}: the package {package} is not installed; pip install {package}")
+    env = make_env(args.env_id, "rgb_array" if args.capture_video else None)
+    if not isinstance(env.observation_space, gym.spaces.Box):
+        fail(f"--env-id {args.env_id}: observes {env.observation_space}, but this script needs a Box; wrap it into one")
+    if not isinstance(env.action_space, gym.spaces.Box):
+        script = "ppo.py" if isinstance(env.action_space, gym.spaces.Discrete) else "ppo_multidiscrete.py"
+        fail(f"--env-id {args.env_id}: acts by {env.action_space}, but this script needs a Box; use {script}")
+
+
+# ---------------------------------------------------------------------------------------------------------- Environment
+
+
+FAMILIES = {  # ids that another package registers: the module that does it, and what to install
+    r"dm_control/": ("shimmy", "shimmy[dm-control]==2.0.1"),
+    r".*Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium==0.6.0"),
+}
+
+
+def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
+    """One environment whose observations are flat; ends the program with one line if it can't be made or rendered."""
+    for pattern, (module, requirement) in FAMILIES.items():
+        if re.match(pattern, env_id):
+            if importlib.util.find_spec(module) is None:
+                fail(f"--env-id {env_id}: the package {module} is not installed; pip install '{requirement}'")
+            importlib.import_module(module)
+    try:
+        env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
+        if render_mode is not None:
+            if render_mode not in env.metadata["render_modes"]:
+                fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")
+            env.reset()
+            env.render()
+    except gym.error.DependencyNotInstalled as error:
+        fail(f"--env-id {env_id}: {error}")
+    except (gym.error.Error, ImportError) as error:
+        near = get_close_matches(env_id, gym.registry, cutoff=0.5)
+        fail(f"--env-id {env_id}: unknown. {error} Near matches: {', '.join(near) or 'none'}")
+    flat = isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1
+    return env if flat else gym.wrappers.FlattenObservation(env)  # dictionaries too
+
+
+class VectorEnv:
+    """N environments stepped in turn: gymnasium's SyncVectorEnv without its overhead of copies and merged infos."""
+
+    def __init__(self, env_id: str, num_envs: int):
+        self.envs = [make_env(env_id) for _ in range(num_envs)]
+        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        """Starts a fresh episode in every environment. Returns the first observations, (N, obs_dim)."""
+        self.returns, self.lengths = [0.0] * len(seeds), [0] * len(seeds)
+        return np.array([env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds)])
+
+    def step(self, actions):
+        """Steps each environment by its action. An episode that ends makes way for the next in the same step.
+
+        Returns observations (N, obs_dim); rewards (N,); dones (N,), at true ends and time limits alike; the last
+        observation of each episode that a time limit cut, by environment; (return, length) of each that ended.
+        """
+        observations, truncated_obs, episodes = [], {}, []
+        rewards, dones = np.zeros(len(self.envs)), np.zeros(len(self.envs), np.float32)
+        for i, (env, action) in enumerate(zip(self.envs, actions)):
+            observation, reward, terminated, truncated, _ = env.step(action)
+            rewards[i] = reward
+            self.returns[i] += float(reward)
+            self.lengths[i] += 1
+            if terminated or truncated:
+                if not terminated:
+                    truncated_obs[i] = np.array(observation)  # a copy, some environments reuse theirs
+                episodes.append((self.returns[i], self.lengths[i]))
+                self.returns[i], self.lengths[i], dones[i] = 0.0, 0, 1.0
+                observation, _ = env.reset()
+            observations.append(observation)
+        return np.array(observations), rewards, dones, truncated_obs, episodes
+
+
+class RunningStatistics:
+    """Mean and variance of all rows seen so far, in float64, by the parallel algorithm (Chan et al. 1979)."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        self.mean, self.var, self.count = np.zeros(shape), np.ones(shape), 1e-4
+
+    def update(self, rows: np.ndarray) -> None:
+        """Takes in rows (N, *shape)."""
+        n = len(rows)
+        batch_mean = rows.sum(0) / n
+        deviation, delta, total = rows - batch_mean, batch_mean - self.mean, self.count + n
+        squares = self.var * self.count + (deviation * deviation).sum(0) + delta * delta * (self.count * n / total)
+        self.mean, self.var, self.count = self.mean + delta * (n / total), squares / total, total
+
+    def normalize(self, rows: np.ndarray) -> np.ndarray:
+        return ((rows - self.mean) / np.sqrt(self.var + 1e-8)).clip(-10.0, 10.0)  # [cont-6] [cont-7]
+
+    def state_dict(self) -> dict:
+        return {"mean": self.mean, "var": self.var, "count": self.count}
+
+    def load_state_dict(self, state: dict) -> None:
+        if state["mean"].shape != self.mean.shape or state["var"].shape != self.mean.shape:
+            raise ValueError(f"statistics of shape {state['mean'].shape} instead of {self.mean.shape}")
+        self.mean, self.var, self.count = state["mean"], state["var"], float(state["count"])
+
+
+class NormalizedVectorEnv(VectorEnv):
+    """Normalises observations and scales rewards by running statistics, pooled over the environments."""
+
+    def __init__(self, env_id: str, num_envs: int, gamma: float):
+        super().__init__(env_id, num_envs)
+        self.gamma = gamma
+        self.obs_statistics = RunningStatistics(self.observation_space.shape)
+        self.return_statistics = RunningStatistics(())  # of the discounted sums of rewards
+        self.statistics = {"observations": self.obs_statistics, "returns": self.return_statistics}
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        self.discounted_returns = np.zeros(len(seeds))
+        observations = super().reset(seeds)
+        self.obs_statistics.update(observations)
+        return self.obs_statistics.normalize(observations)
+
+    def step(self, actions):
+        observations, rewards, dones, truncated_obs, episodes = super().step(actions)
+        self.obs_statistics.update(observations)
+        self.discounted_returns = self.discounted_returns * self.gamma + rewards
+        self.return_statistics.update(self.discounted_returns)
+        rewards = (rewards / np.sqrt(self.return_statistics.var + 1e-8)).clip(-10.0, 10.0)  # [cont-8] [cont-9]
+        self.discounted_returns *= 1.0 - dones  # at time limits as well as at true ends
+        truncated_obs = {i: self.obs_statistics.normalize(last) for i, last in truncated_obs.items()}
+        return self.obs_statistics.normalize(observations), rewards, dones, truncated_obs, episodes
+
+
+# ---------------------------------------------------------------------------------------------------------------- Agent
+
+
+def orthogonal(rng: np.random.Generator, outputs: int, inputs: int, gain: float) -> np.ndarray:
+    """A random (outputs, inputs) matrix whose rows, or columns if they are fewer, are orthogonal and of length gain."""
+    q, r = np.linalg.qr(rng.standard_normal((max(outputs, inputs), min(outputs, inputs))))
+    q *= np.sign(np.diag(r))  # so that every orthogonal matrix is equally likely
+    return gain * (q if outputs >= inputs else q.T)
+
+
+class MLP:
+    """Two tanh layers of 64 units and a linear one. Weights and gradients are views of two long vectors."""
+
+    def __init__(self, inputs: int, outputs: int, last_gain: float, rng: np.random.Generator):
+        sizes, gains = [inputs, 64, 64, outputs], [math.sqrt(2), math.sqrt(2), last_gain]
+        self.initial = []
+        for fan_in, fan_out, gain in zip(sizes, sizes[1:], gains):  # [core-2]
+            self.initial += [orthogonal(rng, fan_out, fan_in, gain), np.zeros(fan_out)]
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        """Outputs (M, outputs) at inputs (M, inputs); keeps what backward needs."""
+        W1, b1, W2, b2, W3, b3 = self.weights
+        self.x = x
+        self.h1 = np.tanh(x @ W1.T + b1)
+        self.h2 = np.tanh(self.h1 @ W2.T + b2)
+        return self.h2 @ W3.T + b3
+
+    def backward(self, d_out: np.ndarray) -> None:
+        """Turns d loss / d outputs, (M, outputs), into d loss / d weights.
+
+        The chain rule, one layer at a time from the last: for out = h Wᵀ + b, dW = d_outᵀ h, db = Σ d_out over the
+        samples, and dh = d_out W. For h = tanh(z), d tanh(z) / dz = 1 − tanh(z)², so dz = dh (1 − h²).
+        """
+        _, _, W2, _, W3, _ = self.weights
+        dW1, db1, dW2, db2, dW3, db3 = self.gradients
+        np.matmul(d_out.T, self.h2, out=dW3)
+        d_out.sum(0, out=db3)
+        dz2 = (d_out @ W3) * (1.0 - self.h2 * self.h2)
+        np.matmul(dz2.T, self.h1, out=dW2)
+        dz2.sum(0, out=db2)
+        dz1 = (dz2 @ W2) * (1.0 - self.h1 * self.h1)
+        np.matmul(dz1.T, self.x, out=dW1)
+        dz1.sum(0, out=db1)
+
+
+class Agent:
+    """Actor, critic and log std, with all their weights in `parameters` and all their gradients in `gradient`."""
+
+    def __init__(self, obs_dim: int, action_dim: int, rng: np.random.Generator, dtype=np.float32):
+        self.critic = MLP(obs_dim, 1, 1.0, rng)  # [core-13] [cont-4]
+        self.actor = MLP(obs_dim, action_dim, 0.01, rng)  # mean of the action
+        arrays = [*self.critic.initial, *self.actor.initial, np.zeros(action_dim)]  # [cont-2]
+        self.parameters = np.concatenate([array.ravel() for array in arrays]).astype(dtype)
+        self.gradient = np.zeros_like(self.parameters)
+        cuts = np.cumsum([array.size for array in arrays])[:-1]
+        for name, vector in (("weights", self.parameters), ("gradients", self.gradient)):
+            views = [part.reshape(array.shape) for part, array in zip(np.split(vector, cuts), arrays)]
+            setattr(self.critic, name, views[:6])
+            setattr(self.actor, name, views[6:12])
+        self.log_std, self.d_log_std = self.parameters[-action_dim:], self.gradient[-action_dim:]
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """The weights by the names that they have in ppo_continuous_action.py's checkpoints."""
+        return {"log_std": self.log_std} | {
+            f"{net}.{2 * (i // 2)}.{('weight', 'bias')[i % 2]}": weight
+            for net, mlp in (("critic", self.critic), ("actor", self.actor))
+            for i, weight in enumerate(mlp.weights)
+        }
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        for name, weight in self.state_dict().items():
+            if state[name].shape != weight.shape:
+                raise ValueError(f"{name} has the shape {state[name].shape} instead of {weight.shape}")
+            weight[:] = state[name]
+
+    def get_value(self, obs: np.ndarray) -> np.ndarray:
+        return self.critic.forward(obs)[:, 0]
+
+    def get_action_and_value(self, obs: np.ndarray, action: np.ndarray):
+        """Action (M, action_dim); its log-prob, entropy and value, (M,) each, at observations (M, obs_dim), kept for
+        backward."""
+        self.std = np.exp(self.log_std)
+        self.deviation = (action - self.actor.forward(obs)) / self.std  # (M, action_dim)
+        log_densities = -0.5 * self.deviation * self.deviation - self.log_std - 0.5 * math.log(2 * math.pi)  # [cont-1]
+        entropy = np.full(len(obs), (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(), obs.dtype)
+        return action, log_densities.sum(-1), entropy, self.get_value(obs)  # [cont-3]
+
+    def backward(self, d_log_prob: np.ndarray, d_entropy: float, d_value: np.ndarray) -> None:
+        """Turns the loss's derivatives by log-prob (M,), entropy (one number for all) and value (M,) into `gradient`.
+
+        With x = (a − μ) / σ, log p = Σ −x² / 2 − log σ − log(2π) / 2 over the components. So d log p / dμ = x / σ and
+        d log p / d log σ = x² − 1, since dx / d log σ = −x. The entropy is Σ log σ + constant: d H / d log σ = 1.
+        """
+        self.actor.backward(d_log_prob[:, None] * self.deviation / self.std)
+        self.d_log_std[:] = d_log_prob @ (self.deviation * self.deviation - 1.0) + d_entropy * len(d_value)
+        self.critic.backward(d_value[:, None])
+
+
+class Adam:
+    """Kingma & Ba 2015, algorithm 1, on one vector."""
+
+    def __init__(self, parameters: np.ndarray, eps: float, beta1: float = 0.9, beta2: float = 0.999):
+        self.parameters, self.eps, self.beta1, self.beta2 = parameters, eps, beta1, beta2
+        self.mean, self.variance, self.steps = np.zeros_like(parameters), np.zeros_like(parameters), 0
+
+    def step(self, gradient: np.ndarray, learning_rate: float) -> None:
+        self.steps += 1
+        self.mean += (1.0 - self.beta1) * (gradient - self.mean)
+        self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)
+        # Both averages start at zero; dividing by 1 − betaᵗ makes up for it
+        root = np.sqrt(self.variance) / math.sqrt(1.0 - self.beta2**self.steps) + self.eps
+        self.parameters -= learning_rate / (1.0 - self.beta1**self.steps) * self.mean / root
+
+
+# -------------------------------------------------------------------------------------------------- Advantages and loss
+
+
+def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
+    """Generalised advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
+
+    rewards, values, dones: (T, N), where dones[t] marks obs[t] as the first of an episode; next_value, next_done: (N,),
+    of the observation after the rollout. Returns advantages and returns, (T, N) each.
+    """
+    advantages, advantage = np.zeros_like(rewards), np.zeros_like(next_value)
+    for t in reversed(range(len(rewards))):  # [core-5]
+        continues = 1.0 - next_done  # 0 where the episode of step t ends with it
+        delta = rewards[t] + gamma * next_value * continues - values[t]
+        advantages[t] = advantage = delta + gamma * gae_lambda * continues * advantage
+        next_value, next_done = values[t], dones[t]
+    return advantages, advantages + values
+
+
+def ppo_loss(
+    log_prob, entropy, value, old_log_probs, old_values, advantages, returns,
+    clip_coef: float, norm_adv: bool, clip_vloss: bool, ent_coef: float, vf_coef: float,
+):  # fmt: skip
+    """Derivatives of a minibatch's loss (Schulman et al. 2017, equation 9; the clipped value loss is
+    openai/baselines').
+
+    The first three arrays come from the networks as they are now, the other four from the rollout; all are (M,).
+    Returns the derivatives by log_prob (M,), by each entropy (one number) and by value (M,), and, by metric name, the
+    debug variables. The loss is policy − ent_coef · mean(entropy) + vf_coef · value.  [core-10]
+    """
+    M = len(value)
+    if norm_adv:  # [core-7]
+        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    log_ratio = log_prob - old_log_probs
+    ratio = np.exp(log_ratio)
+
+    # Policy: −mean(min(A r, A clip(r))).  [core-8]
+    # The slope of the minimum in r is A where A r is the smaller, and 0 where A clip(r) is, since clip(r) is constant
+    # outside its range. On a tie each of the two counts half; inside the range both have the slope A, which makes A.
+    # With r = exp(log_prob − old), dr / d log_prob = r.
+    unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
+    inside = (ratio >= 1 - clip_coef) & (ratio <= 1 + clip_coef)
+    share = (unclipped < clipped) + 0.5 * (unclipped == clipped) * (1.0 + inside)
+    d_log_prob = -share * unclipped / M
+
+    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2.  [core-9]
+    # Case by case as above; the half cancels the 2 of the square.
+    error = value - returns
+    squared, share = error * error, 1.0
+    if clip_vloss:
+        change = value - old_values
+        inside = np.abs(change) <= clip_coef
+        clipped_squared = (old_values + change.clip(-clip_coef, clip_coef) - returns) ** 2
+        share = (squared > clipped_squared) + 0.5 * (squared == clipped_squared) * (1.0 + inside)
+        squared = np.maximum(squared, clipped_squared)
+    d_value = vf_coef * share * error / M
+
+    debug = {  # [core-12]
+        "losses/value_loss": 0.5 * squared.mean(),
+        "losses/policy_loss": -np.minimum(unclipped, clipped).mean(),
+        "losses/entropy": entropy.mean(),
+        "losses/old_approx_kl": -log_ratio.mean(),
+        "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
+        "losses/clipfrac": (np.abs(ratio - 1) > clip_coef).mean(),
+    }
+    return d_log_prob, -ent_coef / M, d_value, debug
+
+
+# ---------------------------------------------------------------------------------------------------------- Checkpoints
+
+METRICS = [
+    "charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate",
+    "losses/value_loss", "losses/policy_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl",
+    "losses/clipfrac", "losses/explained_variance",
+]  # fmt: skip
+EPISODE = ["global_step", "episodic_return", "episodic_length", "seconds"]
+CHECKPOINT = {
+    "script": str, "args": dict, "update": int, "global_step": int, "seconds": float, "recent_returns": list,
+    "adam_steps": int, "rng": dict,
+}  # fmt: skip
+
+
+def write_whole(path: Path, write) -> None:
+    """Lets write(file) fill a temporary file, which takes the place of `path` once it is on disk: all or nothing."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class RunLog:
+    """metrics.csv (a row an update), episodes.csv (a row an episode) and the TensorBoard events of a run folder. What
+    they hold beyond the step `resumed_at` is dropped, since the run is about to do it again."""
+
+    def __init__(self, folder: Path, resumed_at: int):
+        self.files = {}
+        for name, columns in (("metrics.csv", ["global_step", *METRICS]), ("episodes.csv", EPISODE)):
+            rows = [",".join(columns) + "\n"]
+            if resumed_at:  # a kill can leave half a row at the end
+                written = (folder / name).read_text().splitlines(keepends=True)[1:]
+                rows += [row for row in written if row.endswith("\n") and int(row.split(",")[0]) <= resumed_at]
+            write_whole(folder / name, lambda file, rows=rows: file.write("".join(rows).encode()))
+            self.files[name] = (folder / name).open("a", newline="")
+        self.events = event_file_writer.EventFileWriter(str(folder))
+        self.events.add_event(Event(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
+
+    def write(self, global_step: int, metrics: dict[str, float], episodes: list[tuple]) -> None:
+        """Adds an update, and the episodes that ended in it as rows of EPISODE."""
+        points = [(step, dict(zip(METRICS, return_and_length))) for step, *return_and_length, _ in episodes]
+        for step, scalars in [*points, (global_step, {name: metrics[name] for name in METRICS[2:]})]:
+            summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()])
+            self.events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+        csv.writer(self.files["episodes.csv"], lineterminator="\n").writerows(episodes)
+        csv.writer(self.files["metrics.csv"], lineterminator="\n").writerow([global_step, *map(metrics.get, METRICS)])
+        for file in self.files.values():
+            file.flush()
+
+    def sync(self) -> None:
+        """Puts everything on the disk: a checkpoint counts on the rows before it."""
+        self.events.flush()
+        for file in self.files.values():
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        for file in (self.events, *self.files.values()):
+            file.close()
+
+
+def create_run_folder(args: Args) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
+    cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    cpu = re.search("model name\t: (.*)", cpu_info)
+    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
+    versions = {name: importlib.metadata.version(name) for name in ("gymnasium", "numpy", "tensorboard")}
+    config = {
+        "arguments": asdict(args),
+        "command": shlex.join(["python", *sys.argv]),
+        "versions": {"python": platform.python_version(), **versions},
+        "hardware": {"cpu": cpu and cpu[1], "cores": os.cpu_count()},
+        "git_commit": commit or None,
+    }
+    name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
+    while (folder := Path("runs", f"{name}{started}")).exists():
+        started += 1
+    try:
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "videos").mkdir()
+        shutil.copy(__file__, folder)
+        write_whole(folder / "config.json", lambda file: file.write(json.dumps(config, indent=2).encode()))
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        fail(f"{folder}: can't be written ({error.strerror}); start where a folder runs/ can be, with room on the disk")
+    return folder
+
+
+def load_checkpoint(path: str) -> tuple[Path, dict]:
+    """Reads a checkpoint, or a run folder's last one, and never runs code from it. Returns the file and its content;
+    ends the program with one line if it is missing, damaged or another script's."""
+    file = Path(path)
+    if file.is_dir():
+        found = [checkpoint for checkpoint in file.glob("checkpoints/*.npz") if checkpoint.stem.isdigit()]
+        file = max(found, key=lambda checkpoint: int(checkpoint.stem), default=file / "checkpoints" / "*.npz")
+    if not file.is_file():
+        fail(f"{path}: there is no {file}; name a run folder that has saved a checkpoint, or a checkpoint")
+    try:
+        if (damaged := zipfile.ZipFile(file).testzip()) is not None:
+            raise ValueError(f"{damaged} has a wrong checksum")
+        with np.load(file, allow_pickle=False) as arrays:
+            state = json.loads(str(arrays["state"])) | {"arrays": {name: arrays[name] for name in arrays.files}}
+        if state["script"] != Path(__file__).stem:
+            fail(f"{file}: was written by {state['script']}.py; use that script")
+        wrong = [name for name, kind in CHECKPOINT.items() if not isinstance(state[name], kind)]
+        saved = asdict(Args(**state["args"]))
+        wrong += [field.name for field in fields(Args) if not isinstance(saved[field.name], field.type | int)]
+        if wrong:
+            raise ValueError(f"unfit {', '.join(wrong)}")
+    except Exception as error:  # a damaged or hostile file can raise anything
+        fail(f"{file}: not a whole checkpoint of this script ({type(error).__name__}: {error}); name another one")
+    return file, state
+
+
+def merge_arguments(args: Args, saved: dict) -> Args:
+    """The arguments that the checkpoint was made with. The command line chooses how to evaluate, and nothing else."""
+    free = {"resume", "evaluate", "episodes"}
+    free |= {"seed", "capture_video"} if args.evaluate else set()
+    typed = {word.split("=")[0].strip("-").replace("-", "_").removeprefix("no_") for word in sys.argv[1:]}
+    typed |= {field.name for field in fields(Args) if getattr(args, field.name) != field.default}
+    if ":" in saved["env_id"] and args.env_id != saved["env_id"]:
+        fail(
+            f"the checkpoint's environment {saved['env_id']} imports a module; if you trust it, type --env-id yourself"
+        )
+    for name in saved.keys() & typed - free:
+        if (value := getattr(args, name)) != saved[name]:
+            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
+    return Args(**{name: getattr(args, name) if name in free else value for name, value in saved.items()})
+
+
+# ----------------------------------------------------------------------------------------------------------- Evaluation
+
+
+def evaluate(
+    agent: Agent, obs_statistics: RunningStatistics, env_id: str, episodes: int, seed: int, video: Path | None = None
+) -> list[tuple[float, int]]:
+    """Plays episodes with actions drawn from the policy, on an environment and random numbers of its own and with
+    statistics that stay as they are: the same agent and seed give the same episodes. `video` is an mp4 file for the
+    first. Returns each (return, length), of the environment's own rewards."""
+    std, results = np.exp(agent.log_std), []
+    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
+    rng = np.random.default_rng(noise_seed)
+    env = make_env(env_id, "rgb_array" if video else None)
+    with tempfile.TemporaryDirectory(dir=video and video.parent) as unfinished:
+        if video:
+            with warnings.catch_warnings(action="ignore"):  # of a folder that exists
+                env = gym.wrappers.RecordVideo(env, unfinished, episode_trigger=lambda episode: episode == 0)
+        for episode_seed in seeds:
+            observation, _ = env.reset(seed=episode_seed)
+            episodic_return, length, done = 0.0, 0, False
+            while not done:
+                mean = agent.actor.forward(obs_statistics.normalize(observation[None]).astype(np.float32))[0]
+                action = (mean + std * rng.standard_normal(len(mean))).reshape(env.action_space.shape)
+                action = action.clip(env.action_space.low, env.action_space.high)
+                observation, reward, terminated, truncated, _ = env.step(action.astype(env.action_space.dtype))
+                episodic_return, length, done = episodic_return + float(reward), length + 1, terminated or truncated
+            results.append((episodic_return, length))
+        env.close()  # ends the video
+        if video:
+            next(Path(unfinished).glob("*.mp4")).replace(video)
+    return results
+
+
+# ------------------------------------------------------------------------------------------------------------- Training
+
+
+def attempt(action, *arguments, **options):
+    """Calls the tracker: whatever goes wrong with it costs a warning, never the training."""
+    try:
+        return action(*arguments, **options)
+    except Exception as error:  # a tracker can fail in any way
+        print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
+
+
+def start_tracker(args: Args, folder: Path):
+    """Opens the run at Weights & Biases, which from then on follows the TensorBoard events, and uploads the script."""
+    import wandb
+
+    wandb.tensorboard.patch(root_logdir=str(folder))
+    where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": folder.name}
+    tracker = wandb.init(**where, id=re.sub(r"\W", "-", folder.name), resume="allow", config=asdict(args))
+    tracker.save(str(folder / Path(__file__).name), base_path=str(folder), policy="now")
+    return tracker
+
+
+def track_video(tracker, video: Path, global_step: int) -> None:
+    import wandb
+
+    tracker.log({"video": wandb.Video(str(video)), "global_step": global_step})
+
+
+def main(args: Args) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
+    if args.resume or args.evaluate:
+        if args.resume and (args.evaluate or not Path(args.resume).is_dir()):
+            fail(f"--resume {args.resume}: takes a run folder, and no --evaluate beside it")
+        checkpoint, state = load_checkpoint(args.resume or args.evaluate)
+        args = merge_arguments(args, state["args"])
+    validate(args)
+
+    # Set up
+    envs = NormalizedVectorEnv(args.env_id, args.num_envs, args.gamma)
+    obs_dim, action_dim = envs.observation_space.shape[0], math.prod(envs.action_space.shape)
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))
+    agent = Agent(obs_dim, action_dim, rng)
+    optimizer = Adam(agent.parameters, eps=1e-5)  # [core-3]
+    update, global_step, seconds, recent_returns = 0, 0, 0.0, deque(maxlen=100)
+    if args.resume or args.evaluate:
+        try:
+            agent.load_state_dict(state["arrays"])
+            optimizer.mean[:], optimizer.variance[:] = state["arrays"]["adam_mean"], state["arrays"]["adam_variance"]
+            optimizer.steps, rng.bit_generator.state = state["adam_steps"], state["rng"]
+            for name, statistics in envs.statistics.items():
+                statistics.load_state_dict({key: state["arrays"][f"{name}.{key}"] for key in ("mean", "var", "count")})
+        except Exception as error:  # as in load_checkpoint
+            fail(f"{checkpoint}: does not fit {args.env_id} ({type(error).__name__}: {error}); name another one")
+        update, global_step, seconds = state["update"], state["global_step"], state["seconds"]
+        recent_returns.extend(state["recent_returns"])
+    if args.evaluate:
+        video = checkpoint.with_suffix(".mp4") if args.capture_video else None
+        results = np.array(evaluate(agent, envs.obs_statistics, args.env_id, args.episodes, args.seed, video))
+        for episode, (episodic_return, length) in enumerate(results):
+            print(f"episode {episode}: return {episodic_return:.2f}, length {length:.0f}")
+        (mean, mean_length), (std, _) = results.mean(0), results.std(0)
+        print(f"{checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {args.episodes} episodes")
+        return None
+    if args.resume:
+        folder, args.resume = checkpoint.parent.parent, None
+        if update == args.num_updates:
+            print(f"{folder}: is complete; see what it learned with --evaluate {folder}")
+            return folder
+        if missing := [name for name in ("metrics.csv", "episodes.csv") if not (folder / name).is_file()]:
+            fail(f"{folder}: lacks {' and '.join(missing)}, which a resumed run adds to; name a whole run folder")
+        print(f"{folder}: goes on after update {update} of {args.num_updates}, step {global_step:,}")
+    else:
+        folder = create_run_folder(args)
+    tracker = attempt(start_tracker, args, folder) if args.track else None
+    log = RunLog(folder, resumed_at=global_step)
+    num_checkpoints = min(args.checkpoints, args.num_updates)
+    checkpoint_updates = {round(args.num_updates * (i + 1) / num_checkpoints) for i in range(num_checkpoints)}
+    resume_command = shlex.join(["python", sys.argv[0], "--resume", str(folder)])
+    stop_signals, handlers = [], {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop_after_update(number, frame):
+        stop_signals.append(number)
+        signal.signal(number, handlers[number])  # the next one ends the run at once
+
+    for number in handlers:
+        signal.signal(number, stop_after_update)
+
+    # T = num_steps, N = num_envs, B = T · N samples in a rollout
+    T, N = args.num_steps, args.num_envs
+    obs = np.zeros((T, N, obs_dim), np.float32)
+    actions = np.zeros((T, N, action_dim), np.float32)
+    rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
+    fresh_episodes, start_time, last_status = True, time.perf_counter() - seconds, -math.inf
+    try:
+        while update < args.num_updates:
+            update += 1
+            # Anneal
+            remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
+            learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
+            clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
+
+            # Collect
+            if fresh_episodes:  # after every checkpoint, so that a resumed run needs no environment's inner state
+                seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
+                next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
+            noise = np.exp(agent.log_std) * rng.standard_normal((T, N, action_dim), dtype=np.float32)
+            episodes, truncated = [], []
+            for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
+                obs[step], dones[step] = next_obs, next_done
+                actions[step] = agent.actor.forward(obs[step]) + noise[step]
+                env_actions = actions[step].reshape(N, *envs.action_space.shape)
+                env_actions = env_actions.clip(envs.action_space.low, envs.action_space.high)  # [cont-5]
+                next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
+                global_step += N
+                if not np.isfinite(next_obs).all():  # the action that follows from it could bring the simulator down
+                    fail(f"update {update}: an observation is not finite; {folder} keeps the checkpoints before it", 1)
+                truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
+                for episode in ended:
+                    episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))
+
+            # Values, log-probs and advantages, of the whole rollout at once
+            b_obs, b_actions = obs.reshape(-1, obs_dim), actions.reshape(-1, action_dim)
+            _, b_log_probs, _, b_values = agent.get_action_and_value(b_obs, b_actions)
+            next_value = agent.get_value(np.asarray(next_obs, np.float32))
+            if args.bootstrap_truncated and truncated:  # [plus-1]
+                steps, indices, last_obs = zip(*truncated)
+                rewards[steps, indices] += args.gamma * agent.get_value(np.array(last_obs, np.float32))
+            values = b_values.reshape(T, N)
+            next_step = (next_value, next_done)
+            advantages, returns = compute_gae(rewards, values, dones, *next_step, args.gamma, args.gae_lambda)
+
+            # Epochs of minibatches
+            debug = []
+            for _ in range(args.update_epochs):
+                permutation = rng.permutation(args.batch_size)  # [core-6]
+                rollout = (b_obs, b_actions, b_log_probs, b_values, advantages.reshape(-1), returns.reshape(-1))
+                shuffled = (np.split(x[permutation], args.num_minibatches) for x in rollout)
+                for mb_obs, mb_actions, *from_rollout in zip(*shuffled):
+                    _, log_prob, entropy, value = agent.get_action_and_value(mb_obs, mb_actions)
+                    coefficients = (clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef)
+                    *derivatives, mb_debug = ppo_loss(log_prob, entropy, value, *from_rollout, *coefficients)
+                    debug.append(mb_debug)
+                    agent.backward(*derivatives)
+                    norm = math.sqrt(agent.gradient @ agent.gradient)
+                    agent.gradient *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
+                    optimizer.step(agent.gradient, learning_rate)
+                epoch_kl = np.mean([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]])
+                if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
+                    break
+
+            # Log
+            seconds = time.perf_counter() - start_time
+            metrics = {name: float(np.mean([d[name] for d in debug])) for name in debug[0]}
+            finite = {
+                "an observation": np.isfinite(obs).all(),
+                "a loss": np.isfinite(list(metrics.values())).all(),
+                "a weight": np.isfinite(agent.parameters).all(),
+            }
+            if what := " and ".join(name for name, is_finite in finite.items() if not is_finite):
+                fail(f"update {update}: {what} is not finite; {folder} keeps the checkpoints before it", status=1)
+            variance = returns.var()
+            recent_returns.extend(episode[1] for episode in episodes)
+            metrics |= {
+                "losses/explained_variance": 1 - (returns - values).var() / variance if variance > 0 else math.nan,
+                "charts/episodic_return": np.mean([episode[1] for episode in episodes]) if episodes else math.nan,
+                "charts/episodic_length": np.mean([episode[2] for episode in episodes]) if episodes else math.nan,
+                "charts/SPS": global_step / seconds,
+                "charts/learning_rate": learning_rate,
+            }
+            log.write(global_step, metrics, episodes)
+
+            # Checkpoint
+            stopping = bool(stop_signals)  # read once: a signal can come at any line
+            fresh_episodes = stopping or update in checkpoint_updates
+            if fresh_episodes:
+                log.sync()
+                state = {
+                    "script": Path(__file__).stem, "args": asdict(args), "update": update, "global_step": global_step,
+                    "seconds": seconds, "recent_returns": list(recent_returns),
+                    "adam_steps": optimizer.steps, "rng": rng.bit_generator.state,
+                }  # fmt: skip
+                arrays = {"adam_mean": optimizer.mean, "adam_variance": optimizer.variance, "state": json.dumps(state)}
+                arrays |= agent.state_dict()
+                for name, statistics in envs.statistics.items():
+                    arrays |= {f"{name}.{key}": value for key, value in statistics.state_dict().items()}
+                write_whole(
+                    folder / "checkpoints" / f"{update}.npz", lambda file, arrays=arrays: np.savez(file, **arrays)
+                )
+                if args.capture_video:
+                    video = folder / "videos" / f"{update}.mp4"
+                    evaluate(agent, envs.obs_statistics, args.env_id, 1, args.seed, video)
+                    if tracker:
+                        attempt(track_video, tracker, video, global_step)
+
+            # Status
+            live = sys.stdout.isatty()
+            if time.perf_counter() - last_status > (0.2 if live else 10) or update == args.num_updates or stopping:
+                last_status = time.perf_counter()
+                steps_per_second = global_step / seconds
+                left = (args.num_updates - update) * args.batch_size / steps_per_second
+                mean_return = f"{np.mean(recent_returns):.1f}" if recent_returns else "none yet"
+                status = f"{update / args.num_updates:4.0%}  step {global_step:,}  {steps_per_second:,.0f} steps/s  "
+                status += f"{left:.0f} s left  mean return of the last 100 episodes {mean_return}"
+                print(f"\r{status}\033[K" if live else status, end="" if live else "\n", flush=True)
+            if stopping:
+                break
+    except OSError as error:
+        fail(f"{folder}: {error}; what was saved is whole. When it is mended, go on with: {resume_command}", status=1)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it
+            log.close()
+        if tracker:
+            attempt(tracker.finish)
+            attempt(sys.modules["wandb"].tensorboard.unpatch)
+    print("\n" if live else "", f"run folder: {folder}", sep="")
+    if stopping and update < args.num_updates:
+        print(f"stopped after update {update}, which is saved; go on with: {resume_command}")
+        raise SystemExit(128 + stop_signals[0])
+    return folder
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
