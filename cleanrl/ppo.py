@@ -650,10 +650,10 @@ def main(args: Args) -> Path | None:
             }
             if what := " and ".join(name for name, is_finite in finite.items() if not is_finite):
                 fail(f"update {update}: {what} is not finite; {folder} keeps the checkpoints before it", status=1)
-            variance = returns.var()
+            variance, varies = returns.var(), returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
             recent_returns.extend(episode[1] for episode in episodes)
             metrics |= {
-                "losses/explained_variance": 1 - (returns - values).var() / variance if variance > 0 else math.nan,
+                "losses/explained_variance": 1 - (returns - values).var() / variance if varies else math.nan,
                 "charts/episodic_return": np.mean([episode[1] for episode in episodes]) if episodes else math.nan,
                 "charts/episodic_length": np.mean([episode[2] for episode in episodes]) if episodes else math.nan,
                 "charts/SPS": global_step / seconds,
