@@ -25,6 +25,7 @@ import contextlib
 import csv
 import importlib.metadata
 import importlib.util
+import io
 import json
 import math
 import os
@@ -107,11 +108,23 @@ def fail(message: str, status: int = 2):
     raise SystemExit(status)
 
 
+def parse_arguments() -> Args:
+    """The command line; what tyro says of a mistake is cut down to one line."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as report:
+            return tyro.cli(Args)
+    except SystemExit as end:
+        if not end.code:  # --help
+            raise
+    lines = [line.strip("│ \n") for line in report.getvalue().splitlines()[1:]]
+    fail(" ".join(lines[: next((i for i, line in enumerate(lines) if line[:1] in "─╰"), None)]) + "; see --help")
+
+
 def validate(args: Args) -> None:
     """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
     counts = "total_timesteps num_envs num_steps num_minibatches update_epochs checkpoints episodes"
     for names, rule, legal in [
-        (counts + " learning_rate clip_coef max_grad_norm target_kl", "above 0", lambda x: 0 < x < math.inf),
+        (counts + " learning_rate clip_coef max_grad_norm target_kl", "above 0", lambda x: 0 < x < 2**63),
         ("seed ent_coef vf_coef", "of 0 or more", lambda x: 0 <= x < 2**63),
         ("gamma gae_lambda", "from 0 to 1", lambda x: 0 <= x <= 1),
     ]:
@@ -154,17 +167,19 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
                 fail(f"--env-id {env_id}: the package {module} is not installed; pip install '{requirement}'")
             importlib.import_module(module)
     try:
-        env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
+        with warnings.catch_warnings(action="ignore"):  # of versions that gymnasium calls out of date
+            options = {} if render_mode is None else {"render_mode": render_mode}
+            env = gym.make(env_id, disable_env_checker=True, **options)
         if render_mode is not None:
-            if render_mode not in env.metadata["render_modes"]:
+            if render_mode not in env.metadata.get("render_modes", []):
                 fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")
             env.reset()
             env.render()
     except gym.error.DependencyNotInstalled as error:
         fail(f"--env-id {env_id}: {error}")
-    except (gym.error.Error, ImportError) as error:
+    except (gym.error.Error, ImportError, ValueError) as error:
         near = get_close_matches(env_id, gym.registry, cutoff=0.5)
-        fail(f"--env-id {env_id}: unknown. {error} Near matches: {', '.join(near) or 'none'}")
+        fail(f"--env-id {env_id}: {error} {'Near matches: ' + ', '.join(near) if near else 'No id is near it'}")
     flat = isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1
     return env if flat else gym.wrappers.FlattenObservation(env)  # dictionaries too
 
@@ -518,15 +533,18 @@ def create_run_folder(args: Args) -> Path:
         "git_commit": commit or None,
     }
     name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
-    while (folder := Path("runs", f"{name}{started}")).exists():
-        started += 1
+    first_run = not Path("runs").exists()
     try:
+        while (folder := Path("runs", f"{name}{started}")).exists():
+            started += 1
         (folder / "checkpoints").mkdir(parents=True)
         (folder / "videos").mkdir()
         shutil.copy(__file__, folder)
         write_whole(folder / "config.json", lambda file: file.write(json.dumps(config, indent=2).encode()))
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if first_run:
+            shutil.rmtree("runs", ignore_errors=True)
         fail(f"{folder}: can't be written ({error.strerror}); start where a folder runs/ can be, with room on the disk")
     return folder
 
@@ -548,8 +566,14 @@ def load_checkpoint(path: str) -> tuple[Path, dict]:
         if state["script"] != Path(__file__).stem:
             fail(f"{file}: was written by {state['script']}.py; use that script")
         wrong = [name for name, kind in CHECKPOINT.items() if not isinstance(state[name], kind)]
-        saved = asdict(Args(**state["args"]))
-        wrong += [field.name for field in fields(Args) if not isinstance(saved[field.name], field.type | int)]
+        run, numbers = Args(**state["args"]), {float: int | float, float | None: int | float | None}
+        for field in fields(Args):
+            if not isinstance(state["args"][field.name], numbers.get(field.type, field.type)):
+                wrong.append(field.name)
+        if not 0 < state["update"] <= run.num_updates or state["global_step"] != state["update"] * run.batch_size:
+            wrong.append("update or global_step")
+        if not 0 <= state["seconds"] < math.inf or not all(isinstance(x, float) for x in state["recent_returns"]):
+            wrong.append("seconds or recent_returns")
         if wrong:
             raise ValueError(f"unfit {', '.join(wrong)}")
     except Exception as error:  # a damaged or hostile file can raise anything
@@ -561,7 +585,9 @@ def merge_arguments(args: Args, saved: dict) -> Args:
     """The arguments that the checkpoint was made with. The command line chooses how to evaluate, and nothing else."""
     free = {"resume", "evaluate", "episodes"}
     free |= {"seed", "capture_video"} if args.evaluate else set()
-    typed = {word.split("=")[0].strip("-").replace("-", "_").removeprefix("no_") for word in sys.argv[1:]}
+    typed = {
+        word.split("=")[0].strip("-").replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"
+    }
     typed |= {field.name for field in fields(Args) if getattr(args, field.name) != field.default}
     if ":" in saved["env_id"] and args.env_id != saved["env_id"]:
         fail(
@@ -642,6 +668,7 @@ def main(args: Args) -> Path | None:
         checkpoint, state = load_checkpoint(args.resume or args.evaluate)
         args = merge_arguments(args, state["args"])
     validate(args)
+    np.seterr(all="ignore")  # what is not finite ends the run with a line of its own
 
     # Set up
     envs = NormalizedVectorEnv(args.env_id, args.num_envs, args.gamma)
@@ -680,7 +707,10 @@ def main(args: Args) -> Path | None:
     else:
         folder = create_run_folder(args)
     tracker = attempt(start_tracker, args, folder) if args.track else None
-    log = RunLog(folder, resumed_at=global_step)
+    try:
+        log = RunLog(folder, resumed_at=global_step)
+    except (OSError, ValueError) as error:
+        fail(f"{folder}: metrics.csv or episodes.csv can't be read or written ({error}); mend it or start anew")
     num_checkpoints = min(args.checkpoints, args.num_updates)
     checkpoint_updates = {round(args.num_updates * (i + 1) / num_checkpoints) for i in range(num_checkpoints)}
     resume_command = shlex.join(["python", sys.argv[0], "--resume", str(folder)])
@@ -830,4 +860,4 @@ def main(args: Args) -> Path | None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    main(parse_arguments())
