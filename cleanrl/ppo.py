@@ -35,6 +35,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 import zipfile
@@ -171,11 +172,11 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
                 fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")
             env.reset()
             env.render()
-    except gym.error.DependencyNotInstalled as error:
-        fail(f"--env-id {env_id}: {error}")
-    except (gym.error.Error, ImportError, ValueError) as error:
-        near = get_close_matches(env_id, gym.registry, cutoff=0.5)
-        fail(f"--env-id {env_id}: {error} {'Near matches: ' + ', '.join(near) if near else 'No id is near it'}")
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        fail(f"--env-id {env_id}: a package is missing: {error}")
+    except (gym.error.Error, ValueError) as error:
+        near = ", ".join(get_close_matches(env_id, gym.registry, cutoff=0.5))
+        fail(f"--env-id {env_id}: unknown: {error} {near and 'Near matches: '}{near}")
     flat = not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) == 1
     return env if flat else gym.wrappers.FlattenObservation(env)
 
@@ -346,12 +347,12 @@ CHECKPOINT = {
 }  # fmt: skip
 
 
-def write_whole(path: Path, write) -> None:
-    """Lets write(file) fill a temporary file, which takes the place of `path` once it is on disk: all or nothing."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a temporary file, which takes the place of `path` once it is on the disk: all of it or nothing."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
-            write(file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -370,7 +371,7 @@ class RunLog:
             if resumed_at:  # a kill can leave half a row at the end
                 written = (folder / name).read_text().splitlines(keepends=True)[1:]
                 rows += [row for row in written if row.endswith("\n") and int(row.split(",")[0]) <= resumed_at]
-            write_whole(folder / name, lambda file, rows=rows: file.write("".join(rows).encode()))
+            write_whole(folder / name, "".join(rows).encode())
             self.files[name] = (folder / name).open("a", newline="")
         self.events = event_file_writer.EventFileWriter(str(folder))
         self.events.add_event(Event(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
@@ -420,7 +421,7 @@ def create_run_folder(args: Args) -> Path:
         (folder / "checkpoints").mkdir(parents=True)
         (folder / "videos").mkdir()
         shutil.copy(__file__, folder)
-        write_whole(folder / "config.json", lambda file: file.write(json.dumps(config, indent=2).encode()))
+        write_whole(folder / "config.json", json.dumps(config, indent=2).encode())
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         if first_run:
@@ -545,6 +546,7 @@ def main(args: Args) -> Path | None:
     validate(args)
     torch.set_num_threads(args.num_threads)
     np.seterr(all="ignore")  # what is not finite ends the run with a line of its own
+    threading.excepthook = lambda failure: None  # the event writer's thread hands its error to our next call
     if args.cuda and args.torch_deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
@@ -562,9 +564,9 @@ def main(args: Args) -> Path | None:
     if args.resume or args.evaluate:
         try:
             agent.load_state_dict(state["model"])
-            moments = state["optimizer"]["state"][0]
-            if {moments[name].shape for name in ("exp_avg", "exp_avg_sq")} != {parameters.shape}:
-                raise ValueError("Adam's moments are of another size")
+            moments = {name: value.contiguous() for name, value in state["optimizer"]["state"][0].items()}
+            if [moments[name].shape for name in ("step", "exp_avg", "exp_avg_sq")] != [(), *2 * [parameters.shape]]:
+                raise ValueError("Adam's state is of another size")
             optimizer.load_state_dict(optimizer.state_dict() | {"state": {0: moments}})
             rng.bit_generator.state = state["rng"]
             torch.set_rng_state(state["torch_rng"])
@@ -597,7 +599,8 @@ def main(args: Args) -> Path | None:
         fail(f"{folder}: metrics.csv or episodes.csv can't be read or written ({error}); mend it or start anew")
     num_checkpoints = min(args.checkpoints, args.num_updates)
     checkpoint_updates = {round(args.num_updates * (i + 1) / num_checkpoints) for i in range(num_checkpoints)}
-    resume_command = shlex.join(["python", sys.argv[0], "--resume", str(folder)])
+    trust = ["--env-id", args.env_id] if ":" in args.env_id else []  # see merge_arguments
+    resume_command = shlex.join(["python", sys.argv[0], "--resume", str(folder), *trust])
     stop_signals, handlers = [], {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop_after_update(number, frame):
@@ -706,7 +709,8 @@ def main(args: Args) -> Path | None:
                     "model": agent.state_dict(), "optimizer": optimizer.state_dict(),
                     "rng": rng.bit_generator.state, "torch_rng": torch.get_rng_state(),
                 }  # fmt: skip
-                write_whole(folder / "checkpoints" / f"{update}.pt", lambda file, state=state: torch.save(state, file))
+                torch.save(state, content := io.BytesIO())
+                write_whole(folder / "checkpoints" / f"{update}.pt", content.getvalue())
                 if args.capture_video:
                     evaluate(agent, args.env_id, 1, args.seed, video := folder / "videos" / f"{update}.mp4")
                     if tracker:
@@ -725,7 +729,8 @@ def main(args: Args) -> Path | None:
             if stopping:
                 break
     except OSError as error:
-        fail(f"{folder}: {error}; what was saved is whole. When it is mended, go on with: {resume_command}", status=1)
+        go_on = f"go on with: {resume_command}" if any((folder / "checkpoints").iterdir()) else "start anew"
+        fail(f"{folder}: {error}; what was saved is whole. When it is mended, {go_on}", status=1)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
