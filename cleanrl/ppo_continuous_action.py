@@ -471,7 +471,8 @@ def create_run_folder(args: Args) -> Path:
     """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
     cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     cpu = re.search("model name\t: (.*)", cpu_info)
-    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the commit, not the nearest tag
+    git = ["git", "-C", str(Path(__file__).resolve().parent), *describe]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
     versions = {name: importlib.metadata.version(name) for name in ("gymnasium", "numpy", "tensorboard", "torch")}
     gpu = torch.cuda.get_device_name() if args.cuda else None
@@ -485,16 +486,20 @@ def create_run_folder(args: Args) -> Path:
     name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
     first_run = not Path("runs").exists()
     try:
-        while (folder := Path("runs", f"{name}{started}")).exists():
-            started += 1
-        (folder / "checkpoints").mkdir(parents=True)
+        while True:
+            folder, started = Path("runs", f"{name}{started}"), started + 1
+            with contextlib.suppress(FileExistsError):  # taken by a run that started in the same second
+                folder.mkdir(parents=True)
+                break
+        (folder / "checkpoints").mkdir()
         (folder / "videos").mkdir()
         shutil.copy(__file__, folder)
         write_whole(folder / "config.json", json.dumps(config, indent=2).encode())
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         if first_run:
-            shutil.rmtree("runs", ignore_errors=True)
+            with contextlib.suppress(OSError):  # other runs are in it by now
+                folder.parent.rmdir()
         fail(f"{folder}: can't be written ({error.strerror}); start where a folder runs/ can be, with room on the disk")
     return folder
 

@@ -1,0 +1,127 @@
+"""More small environments, for the tests of the command line, the run folder, resume and learning."""
+
+import gymnasium as gym
+import numpy as np
+
+
+class Constant(gym.Env):
+    """Observes zeros; an episode lasts 4 steps, each of reward 1. It knows no render mode, as gymnasium allows."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return np.zeros(2, np.float32), 1.0, self.count == 4, False, {}
+
+
+class Spoiled(Constant):
+    """After 60 steps of its life, an observation or a reward is no longer a number that can be learned from."""
+
+    def __init__(self, what, value, render_mode=None):
+        self.what, self.value, self.life = what, value, 0
+
+    def step(self, action):
+        self.life += 1
+        observation, reward, *ends = super().step(action)
+        if self.life > 60:
+            if self.what == "obs":
+                observation = np.full(2, self.value)
+            else:
+                reward = self.value
+        return observation, reward, *ends
+
+
+class MultiDiscrete(Constant):
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def __init__(self, render_mode=None):
+        pass
+
+
+class OldMetadata(Constant):
+    """Says nothing of render modes."""
+
+    metadata = {"render_fps": 30}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        pass
+
+
+class NeedsRenderer(Constant):
+    """Draws with a package that is not installed."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        import no_such_renderer  # noqa: F401
+
+
+class Diary(gym.Env):
+    """Random rewards, observations and ends; keeps (steps of its life, return, length) of every episode in `episodes`,
+    and all diaries in `Diary.written`."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+    written = []  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.life, self.episodes = 0, []
+        self.written.append(self)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.rewards = []
+        return self.np_random.normal(size=3).astype(np.float32), {}
+
+    def step(self, action):
+        self.life += 1
+        self.rewards.append(self.np_random.normal())
+        end = self.np_random.integers(6)
+        if end < 2:
+            self.episodes.append((self.life, sum(self.rewards), len(self.rewards)))
+        return self.np_random.normal(size=3).astype(np.float32), self.rewards[-1], bool(end == 0), bool(end == 1), {}
+
+
+class Signpost(gym.Env):
+    """Shows which of three actions is right. The answer is paid for a step later: +1 if it was right, -1 if not."""
+
+    observation_space = gym.spaces.Box(0, 1, (3,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, render_mode=None):
+        pass
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count, self.pay = 0, 0.0
+        return self.observe(), {}
+
+    def step(self, action):
+        reward, self.pay = self.pay, 1.0 if action == self.right else -1.0
+        self.count += 1
+        return self.observe(), reward, self.count == 17, False, {}
+
+    def observe(self):
+        self.right = int(self.np_random.integers(3))
+        return np.eye(3, dtype=np.float32)[self.right]
+
+
+gym.register("Constant-v0", Constant)
+for what in ("obs", "reward"):
+    for name, value in (("NaN", np.nan), ("Infinite", np.inf), ("Huge", 1e300)):
+        gym.register(f"{name}-{what}-v0", Spoiled, kwargs={"what": what, "value": value})
+gym.register("MultiDiscrete-v0", MultiDiscrete)
+gym.register("OldMetadata-v0", OldMetadata)
+gym.register("NeedsRenderer-v0", NeedsRenderer)
+gym.register("NeedsPackage-v0", "no_such_package.envs:Env")
+gym.register("Diary-v0", Diary)
+gym.register("Signpost-v0", Signpost)

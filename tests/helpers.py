@@ -1,0 +1,162 @@
+"""What the tests of the command line, the run folder and resume share."""
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import environments_cli  # noqa: F401 (registers them)
+import ppo
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+TESTS = Path(__file__).parent
+SCRIPT = TESTS.parent / "cleanrl" / "ppo.py"
+# 40 updates of 48 steps, checkpoints after 10, 20, 30 and 40; episodes of a few steps
+SMALL = {
+    "env_id": "Random-v0", "total_timesteps": 1920, "num_envs": 3, "num_steps": 16, "num_minibatches": 2,
+    "update_epochs": 1, "checkpoints": 4, "bootstrap_truncated": True, "target_kl": 1.0,
+}  # fmt: skip
+
+
+def train(**arguments):
+    """A small run in this process; returns its folder."""
+    return ppo.main(ppo.Args(**SMALL | arguments))
+
+
+def words(**arguments):
+    """The arguments as they are typed."""
+    typed = []
+    for name, value in arguments.items():
+        flag = name.replace("_", "-")
+        typed += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return typed
+
+
+def start(*typed, script=SCRIPT, **options):
+    """Types a command line in the current directory; the environments of the tests can be imported there."""
+    variables = {**os.environ, "PYTHONPATH": str(TESTS), **options.pop("env", {})}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    return subprocess.Popen([sys.executable, str(script), *typed], env=variables, text=True, **pipes | options)
+
+
+def run(*typed, status=0, **options):
+    """Types a command line and waits for its end, which must be `status`; returns what it wrote to stdout, stderr."""
+    process = start(*typed, **options)
+    stdout, stderr = process.communicate(timeout=180)
+    assert process.returncode == status, (stdout, stderr)
+    return stdout, stderr
+
+
+def fork(sabotage=None, **arguments):
+    """Starts a small run in a child process, without the seconds that torch needs to load; returns its id. stderr goes
+    to a file of that name. `sabotage` is called in the child first."""
+    if pid := os.fork():
+        return pid
+    status = 70
+    try:
+        sys.stdout, sys.stderr = open(os.devnull, "w"), open("stderr", "w")
+        threading.excepthook = threading.__excepthook__  # pytest has put its own in place
+        warnings.simplefilter("error", RuntimeWarning)  # it would be further lines on stderr
+        if sabotage:
+            sabotage()
+        train(**arguments)
+        status = 0
+    except SystemExit as stop:
+        status = stop.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def wait(pid):
+    """The exit status of a forked run, negative for a signal, and its stderr."""
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return status, Path("stderr").read_text()
+
+
+def running(pid):
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def wait_for_updates(pid, updates):
+    """Returns once the only run has logged so many updates, or the process has ended."""
+    while running(pid):
+        files = list(Path().glob("runs/*/metrics.csv"))
+        if files and files[0].read_text().count("\n") > updates:
+            return
+        time.sleep(0.001)
+
+
+def error_line(stderr):
+    lines = stderr.splitlines()
+    assert len(lines) == 1, stderr
+    assert lines[0].startswith("ppo.py: error: "), stderr
+    return lines[0]
+
+
+def tree(folder):
+    """Every file below the folder with its bytes, and every folder."""
+    return {path: path.read_bytes() if path.is_file() else None for path in Path(folder).rglob("*")}
+
+
+def rows(folder, name, without=()):
+    with open(folder / name, newline="") as file:
+        return [{key: x for key, x in row.items() if key not in without} for row in csv.DictReader(file)]
+
+
+def checkpoints(folder):
+    """The updates whose checkpoints are there, each of them whole."""
+    updates = sorted(int(path.stem) for path in (folder / "checkpoints").glob("*.pt"))
+    assert all(state(folder, update)["update"] == update for update in updates)
+    return updates
+
+
+def state(folder, update):
+    return torch.load(folder / "checkpoints" / f"{update}.pt", weights_only=True)
+
+
+def scalars(folder):
+    """(step, value) of each tag in the TensorBoard events, as TensorBoard shows them."""
+    with tempfile.TemporaryDirectory() as ordered:
+        # TensorBoard orders the files by the second in their names; here a run is resumed within the same second
+        for i, file in enumerate(sorted(folder.glob("events.*"), key=lambda file: file.stat().st_mtime_ns)):
+            shutil.copy(file, f"{ordered}/events.out.tfevents.{i:010}")
+        events = EventAccumulator(ordered, size_guidance={"scalars": 0}).Reload()
+        return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def assert_same_state(one, other):
+    """Two checkpoints agree to the bit in all that training goes on from."""
+    for name in ("update", "global_step", "recent_returns", "rng"):
+        assert one[name] == other[name], name
+    assert torch.equal(one["torch_rng"], other["torch_rng"])
+    assert one["model"].keys() == other["model"].keys()
+    assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
+    for first, second in zip(one["optimizer"]["state"].values(), other["optimizer"]["state"].values(), strict=True):
+        assert all(torch.equal(first[name], second[name]) for name in ("step", "exp_avg", "exp_avg_sq"))
+
+
+def assert_same_run(folder, undisturbed):
+    """The same end, and the same rows and events on the way, but for the clock."""
+    last = ppo.Args(**SMALL).num_updates
+    assert_same_state(state(folder, last), state(undisturbed, last))
+    assert rows(folder, "episodes.csv", ["seconds"]) == rows(undisturbed, "episodes.csv", ["seconds"])
+    assert rows(folder, "metrics.csv", ["charts/SPS"]) == rows(undisturbed, "metrics.csv", ["charts/SPS"])
+    steps = [int(row["global_step"]) for row in rows(folder, "metrics.csv")]
+    assert steps == sorted(set(steps))
+    seconds = [float(row["seconds"]) for row in rows(folder, "episodes.csv")]
+    assert seconds == sorted(seconds)  # the clock goes on too
+    one, other = scalars(folder), scalars(undisturbed)
+    assert one.keys() == other.keys()
+    assert all(one[tag] == other[tag] for tag in one.keys() - {"charts/SPS"})
+    assert [step for step, _ in one["charts/SPS"]] == steps
