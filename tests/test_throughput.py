@@ -1,0 +1,56 @@
+"""benchmark/throughput.py as a user types it. Absolute speeds are the machine's, so none is asserted."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+THROUGHPUT = Path(__file__).parents[1] / "benchmark" / "throughput.py"
+
+
+def throughput(folder, *arguments):
+    command = [sys.executable, str(THROUGHPUT), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_measures_script_environments_sb3_and_launch(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    output = tmp_path / "folder" / "ppo.json"
+    quick = ["--seconds", "0.5", "--warm-up", "0.1", "--rounds", "1"]
+    done = throughput(tmp_path, "--script", "ppo", "--env-id", "Acrobot-v1", *quick, "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    result = json.loads(output.read_text())
+    assert {"torch", "stable_baselines3", "python"} <= result["versions"].keys()
+    assert result["hardware"]["cpu"] and result["hardware"]["cores"] > 0
+    (one,) = result["rounds"]
+    assert one["script"]["arguments"]["env_id"] == "Acrobot-v1"
+    for name in ("script", "default threads", "1 thread"):
+        for numbers in (one[name], result["medians"][name]):
+            assert min(numbers["steps_per_second"], *numbers["ms"].values()) > 0
+            assert sum(numbers["ms"].values()) == pytest.approx(numbers["ms_per_update"], rel=0.15)
+        assert len(one[name]["laps_ms"]) >= 3
+        assert one[name]["timers_ms"] < 0.1 * one[name]["ms_per_update"]
+    for name, ratio in one["ratios"].items():
+        assert ratio == pytest.approx(one["script"]["steps_per_second"] / one[name]["steps_per_second"])
+    assert one["script"]["environment_limit"] > 0
+    assert min(one["launch"].values()) > 0
+    header, _, *rows = done.stdout.splitlines()
+    assert "steps/s" in header and len(rows) == 4 and len({row.count("|") for row in (header, *rows)}) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]  # the runs leave nothing behind
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--script", "pppo"], ["--script pppo", "ppo"]),
+        (["--rounds", "0"], ["--rounds"]),
+        (["--no-sb3", "--env-id", "CartPool-v1"], ["CartPool-v1", "CartPole-v1"]),
+    ],
+)
+def test_wrong_use_is_one_line(tmp_path, arguments, words):
+    done = throughput(tmp_path, *arguments)
+    *progress, line = done.stderr.splitlines()
+    assert done.returncode == 2 and not done.stdout
+    assert all(word in line for word in words) and not any("Traceback" in other for other in progress)
