@@ -167,6 +167,8 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
             if importlib.util.find_spec(module) is None:
                 fail(f"--env-id {env_id}: the package {module} is not installed; pip install '{requirement}'")
             importlib.import_module(module)
+    if render_mode is not None:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # read when gym.make imports MuJoCo; draws without a display
     try:
         with warnings.catch_warnings(action="ignore"):  # of versions that gymnasium calls out of date
             options = {} if render_mode is None else {"render_mode": render_mode}
@@ -175,7 +177,10 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
             if render_mode not in env.metadata.get("render_modes", []):
                 fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")
             env.reset()
-            env.render()
+            try:
+                env.render()
+            except Exception as error:  # a graphics library can fail in any way
+                fail(f"--capture-video: {env_id} can't be rendered here: {error}; mend it or leave --capture-video out")
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         fail(f"--env-id {env_id}: a package is missing: {error}")
     except (gym.error.Error, ValueError) as error:
@@ -536,12 +541,15 @@ def create_run_folder(args: Args) -> Path:
     }
     name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
     first_run = not Path("runs").exists()
+    folder = Path("runs", f"{name}{started}")
     try:
+        folder.parent.mkdir(exist_ok=True)
         while True:
-            folder, started = Path("runs", f"{name}{started}"), started + 1
             with contextlib.suppress(FileExistsError):  # taken by a run that started in the same second
-                folder.mkdir(parents=True)
+                folder.mkdir()
                 break
+            started += 1
+            folder = Path("runs", f"{name}{started}")
         (folder / "checkpoints").mkdir()
         (folder / "videos").mkdir()
         shutil.copy(__file__, folder)
@@ -666,6 +674,7 @@ def track_video(tracker, video: Path, global_step: int) -> None:
     tracker.log({"video": wandb.Video(str(video)), "global_step": global_step})
 
 
+@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
 def main(args: Args) -> Path | None:
     """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
     if args.resume or args.evaluate:
@@ -674,8 +683,6 @@ def main(args: Args) -> Path | None:
         checkpoint, state = load_checkpoint(args.resume or args.evaluate)
         args = merge_arguments(args, state["args"])
     validate(args)
-    np.seterr(all="ignore")  # what is not finite ends the run with a line of its own
-    threading.excepthook = lambda failure: None  # the event writer's thread hands its error to our next call
 
     # Set up
     envs = NormalizedVectorEnv(args.env_id, args.num_envs, args.gamma)
@@ -730,6 +737,7 @@ def main(args: Args) -> Path | None:
 
     for number in handlers:
         signal.signal(number, stop_after_update)
+    threading.excepthook = lambda failure: None  # the event writer's thread also hands its error to our next call
 
     # T = num_steps, N = num_envs, B = T · N samples in a rollout
     T, N = args.num_steps, args.num_envs
@@ -853,6 +861,7 @@ def main(args: Args) -> Path | None:
         go_on = f"go on with: {resume_command}" if any((folder / "checkpoints").iterdir()) else "start anew"
         fail(f"{folder}: {error}; what was saved is whole. When it is mended, {go_on}", status=1)
     finally:
+        threading.excepthook = threading.__excepthook__
         for number, handler in handlers.items():
             signal.signal(number, handler)
         with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it

@@ -7,6 +7,7 @@ import pickle
 import random
 import re
 import shutil
+import signal
 import sys
 import warnings
 import zipfile
@@ -255,6 +256,15 @@ def test_a_name_that_is_too_long(refused, exists):
     if exists:
         Path("runs").mkdir()
     refused("--exp-name", "x" * 300)
+
+
+def test_runs_is_a_link_to_nowhere(in_tmp_path):
+    """As after a disk was taken out. The alarm ends a search for a free name that never ends."""
+    Path("runs").symlink_to("nowhere")
+    status, stderr = wait(fork(lambda: signal.alarm(10)))
+    assert status == 2, stderr
+    assert_names(error_line(stderr), "runs/", "can't be written")
+    assert not Path("nowhere").exists()
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
