@@ -73,6 +73,10 @@ def test_committed_tables_follow_from_the_committed_episodes(script):
     assert report.place_tables(readme, {script: table}) == readme
 
 
+def test_results_hold_the_runs_behind_the_readme():
+    assert "ppo" in RUNS and all(len(runs) >= 3 for environments in RUNS.values() for runs in environments.values())
+
+
 def test_results_stay_small():
     sizes = [path.stat().st_size for path in report.RESULTS.rglob("*") if path.is_file()]
     assert max(sizes) < 1_000_000 and sum(sizes) < 20_000_000
