@@ -102,6 +102,24 @@ def table(script: str, environments: dict[str, list[Path]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def speed_table(results: Path) -> str:
+    """Markdown: what benchmark/throughput.py measured, medians of its rounds, one row a script."""
+    lines = [
+        "| script | environment | steps/s | stable-baselines3, default threads | stable-baselines3, 1 thread "
+        "| faster by | launch to first update | peak memory |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for path in sorted(results.glob("throughput/*.json"), key=lambda path: (len(path.stem), path.stem)):
+        measured = json.loads(path.read_text())
+        medians, environment = measured["medians"], measured["rounds"][0]["script"]["arguments"]["env_id"]
+        speeds = [medians[key]["steps_per_second"] for key in ("script", "default threads", "1 thread")]
+        ratios = [f"{medians['ratios'][key]:.1f}×" for key in ("default threads", "1 thread")]
+        launch = f"{medians['launch']['first_row_seconds']:.1f} s | {medians['launch']['peak_mb']:.0f} MB"
+        cells = [f"{path.stem}.py", environment, *(f"{speed:,.0f}" for speed in speeds), " and ".join(ratios), launch]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def picture(environments: dict[str, list[Path]], path: Path) -> None:
     """Learning curves, one panel an environment: each seed as a thin line, their mean as a thick one."""
     figure, axes = plt.subplots(1, len(environments), figsize=(4 * len(environments), 3), squeeze=False)
@@ -126,7 +144,7 @@ def place_tables(text: str, tables: dict[str, str]) -> str:
     """The page with every table between its two comments replaced."""
 
     def replace(match: re.Match) -> str:
-        return f"{match[1]}\n{tables.get(match[2], match[3].strip())}{match[4]}"
+        return f"{match[1]}\n{tables.get(match[2], match[3])}{match[4]}"
 
     return re.sub(r"(<!-- results (\S+) -->)\n(.*?)(<!-- end of results -->)", replace, text, flags=re.DOTALL)
 
@@ -144,6 +162,7 @@ def main(args: Args) -> None:
         (args.results / f"{script}.md").write_text(tables[script])
         picture(environments, args.results / script)
         print(f"{script}\n{tables[script]}")
+    tables["speed"] = speed_table(args.results)
     if args.results == RESULTS:
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
             page.write_text(place_tables(page.read_text(), tables))

@@ -73,6 +73,12 @@ def test_committed_tables_follow_from_the_committed_episodes(script):
     assert report.place_tables(readme, {script: table}) == readme
 
 
+def test_committed_speed_table_follows_from_what_was_measured():
+    readme = (ROOT / "README.md").read_text()
+    assert "ppo_numpy.py | CartPole-v1" in readme
+    assert report.place_tables(readme, {"speed": report.speed_table(report.RESULTS)}) == readme
+
+
 def test_results_hold_the_runs_behind_the_readme():
     assert "ppo" in RUNS and all(len(runs) >= 3 for environments in RUNS.values() for runs in environments.values())
 

@@ -376,11 +376,12 @@ def canonical(requirement):
     return re.sub(r"[-_.]+", "-", match[1]).lower(), match[2]
 
 
-def test_the_metadata_agrees_with_the_project():
-    block = re.search(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///$", SCRIPT.read_text(), re.MULTILINE)[1]
+@pytest.mark.parametrize("script", sorted(SCRIPT.parent.glob("*.py")), ids=lambda script: script.name)
+def test_the_metadata_agrees_with_the_project(script):
+    block = re.search(r"^# /// script\n((?:#(?: .*)?\n)+?)# ///$", script.read_text(), re.MULTILINE)[1]
     metadata = tomllib.loads("".join(line[2:] if line[:2] == "# " else line[1:] for line in block.splitlines(True)))
     project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
-    requirements = (TESTS.parent / "requirements.txt").read_text().splitlines()
+    requirements = (TESTS.parent / "requirements-all.txt").read_text().splitlines()
     pins = dict(canonical(line) for line in requirements if line and not line.startswith(("#", "-")))
     offered = [project["dependencies"], *project["optional-dependencies"].values()]
     names = {canonical(requirement)[0] for group in offered for requirement in group}
