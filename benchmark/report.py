@@ -49,8 +49,8 @@ def keep_run(run: Path, results: Path) -> None:
         last = config["arguments"]["total_timesteps"] // batch
     except (OSError, KeyError, ValueError) as error:
         fail(f"{run}: not a run folder ({error}); name one that holds config.json and episodes.csv")
-    if not (run / "checkpoints" / f"{last}.pt").is_file():
-        fail(f"{run}: has not ended, checkpoints/{last}.pt is missing; resume it first")
+    if not any((run / "checkpoints" / f"{last}{suffix}").is_file() for suffix in (".pt", ".npz")):
+        fail(f"{run}: has not ended, checkpoints/{last} is missing; resume it first")
     kept = results / "runs" / config["arguments"]["exp_name"] / run.name
     kept.mkdir(parents=True, exist_ok=True)
     shutil.copy(run / "config.json", kept)
