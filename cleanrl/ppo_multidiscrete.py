@@ -207,6 +207,7 @@ class ComponentActions(gym.Wrapper):
         self.action_space = gym.spaces.MultiDiscrete(np.full(self.space.shape, values, np.int64).ravel())
         self.nvec = self.action_space.nvec.tolist()  # (C,)
         self.offsets = np.cumsum(self.nvec) - self.nvec  # (C,) where each component begins in a mask
+        self.everything = np.ones(sum(self.nvec), bool)
         offered = env.has_wrapper_attr("action_masks")
         self.action_masks = env.get_wrapper_attr("action_masks") if offered else lambda: None
 
@@ -217,27 +218,30 @@ class ComponentActions(gym.Wrapper):
 
     def step(self, action: np.ndarray):
         """Takes an action (C,)."""
-        action = (action.reshape(self.space.shape) + self.start).astype(self.space.dtype)
-        observation, reward, terminated, truncated, info = self.env.step(action if action.shape else int(action))
+        shape = self.space.shape  # () is Discrete's, which takes a number
+        action = (action.reshape(shape) + self.start).astype(self.space.dtype) if shape else int(action[0] + self.start)
+        observation, reward, terminated, truncated, info = self.env.step(action)
         if not (terminated or truncated):  # the last observation may allow nothing, and nothing is chosen there
             self.mask = self.read_mask(info)
         return observation, reward, terminated, truncated, info
 
     def read_mask(self, info: dict) -> np.ndarray:
         """The mask of an observation, (sum(nvec),); ends the program with one line if it can't be one."""
-        mask, size = info.get("action_mask"), sum(self.nvec)
+        mask, size = info.get("action_mask"), len(self.everything)
         if mask is None and (mask := self.action_masks()) is None:
-            return np.ones(size, bool)
+            return self.everything
         try:
             rows = [np.ravel(row) for row in ([mask] if isinstance(mask, np.ndarray) and mask.ndim == 1 else mask)]
             flat = np.concatenate(rows)
         except (TypeError, ValueError):
             rows, flat = [], np.zeros(0)
-        broke = f"{self.env_id}: the environment's action mask {mask}"
+        wrong = None
         if [len(row) for row in rows] not in ([size], [1] * size, self.nvec) or not ((flat == 0) | (flat == 1)).all():
-            fail(f"{broke} is not {size} values of 0 or 1, by component, or a row for each component of {self.nvec}", 1)
-        if not (allows := np.logical_or.reduceat(flat, self.offsets)).all():
-            fail(f"{broke} allows no value of component {allows.argmin()}; it must allow one, or end the episode", 1)
+            wrong = f"is not {size} values of 0 or 1, nor a row of them for each component of {self.nvec}"
+        elif not (allows := np.logical_or.reduceat(flat, self.offsets)).all():
+            wrong = f"allows no value of component {allows.argmin()}; it must allow one, or end the episode"
+        if wrong:
+            fail(f"--env-id {self.env_id}: the environment's action mask {mask} {wrong}", status=1)
         return flat.astype(bool)
 
 
