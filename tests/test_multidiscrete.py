@@ -27,6 +27,7 @@ from helpers import (
     error_line,
     fork,
     rows,
+    run,
     state,
     train,
     tree,
@@ -515,6 +516,15 @@ def test_a_checkpoint_of_another_action_space(undisturbed, in_tmp_path, capsys, 
         ppo_multidiscrete.main(ppo_multidiscrete.Args(evaluate="run", env_id=env_id))
     assert stop.value.code == 2
     error_line(capsys.readouterr().err, ppo_multidiscrete)
+
+
+def test_it_trains_and_evaluates_as_typed(in_tmp_path):
+    script, env_id = ppo_multidiscrete.__file__, "environments:Doors-method-v0"
+    stdout, stderr = run("--env-id", env_id, "--total-timesteps", "1024", script=script)
+    (folder,) = Path().glob("runs/environments_Doors-method-v0__ppo_multidiscrete__1__*")
+    assert f"run folder: {folder}" in stdout and stderr == "" and checkpoints(folder) == [1, 2]
+    stdout, stderr = run("--evaluate", str(folder), "--env-id", env_id, "--episodes", "3", script=script)
+    assert "length 16.0 over 3 episodes" in stdout and stderr == ""
 
 
 # ------------------------------------------------------------------------------------------------------------- Learning
