@@ -143,11 +143,11 @@ class Copy(gym.Env):
 
 
 class WrongMask(Counter):
-    """A counter whose mask, offered from the 20th step of its life on, can't be one. Before, nothing is masked."""
+    """A counter whose mask, offered after so many steps of its life, can't be one. Before, it offers none."""
 
-    def __init__(self, mask, after=20, nvec=(2, 3), render_mode=None):
+    def __init__(self, mask, after, render_mode=None):
         super().__init__(length=8)
-        self.action_space = gym.spaces.MultiDiscrete(nvec)
+        self.action_space = gym.spaces.MultiDiscrete([2, 3])
         self.wrong, self.left = mask, after
 
     def reset(self, seed=None, options=None):

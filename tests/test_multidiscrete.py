@@ -509,13 +509,16 @@ def test_evaluation_of_the_loaded_file_equals_evaluation_after_training(in_tmp_p
     assert evaluations[-1].result == tuple(after_training)
 
 
-@pytest.mark.parametrize("env_id", ["CopyDiscrete-v0", "Doors-None-v0"])
-def test_a_checkpoint_of_another_action_space(undisturbed, in_tmp_path, capsys, env_id):
+@pytest.mark.parametrize("flag", ["resume", "evaluate"])
+def test_a_checkpoint_of_another_action_space(undisturbed, in_tmp_path, capsys, flag):
     shutil.copytree(undisturbed, "run")
+    content = state(Path("run"), 40)
+    content["args"]["env_id"] = "CopyMultiDiscrete-v0"
+    torch.save(content, "run/checkpoints/40.pt")
     with pytest.raises(SystemExit) as stop:
-        ppo_multidiscrete.main(ppo_multidiscrete.Args(evaluate="run", env_id=env_id))
+        ppo_multidiscrete.main(ppo_multidiscrete.Args(**{flag: "run"}))
     assert stop.value.code == 2
-    error_line(capsys.readouterr().err, ppo_multidiscrete)
+    assert "does not fit CopyMultiDiscrete-v0" in error_line(capsys.readouterr().err, ppo_multidiscrete)
 
 
 def test_it_trains_and_evaluates_as_typed(in_tmp_path):
