@@ -183,10 +183,9 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     try:
         with warnings.catch_warnings(action="ignore"):  # of versions that gymnasium calls out of date
             options = {} if render_mode is None else {"render_mode": render_mode}
-            spec = gym.registry.get(env_id)
-            if spec and str(spec.entry_point).startswith("ale_py"):  # v5 would skip frames twice over
-                options |= {"frameskip": 1, "obs_type": "grayscale"}
             env = gym.make(env_id, disable_env_checker=True, **options)
+            if isinstance(env.unwrapped, ale_py.AtariEnv):  # ALE/…-v5 skips frames by itself, and colours cost time
+                env = gym.make(env_id, disable_env_checker=True, frameskip=1, obs_type="grayscale", **options)
         if render_mode is not None:
             if render_mode not in env.metadata.get("render_modes", []):
                 fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")

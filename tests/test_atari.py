@@ -331,15 +331,16 @@ def test_after_a_lost_life_breakout_goes_on_with_one_life_less():
     assert game["game_return"] == sum(scores)
 
 
-def test_version_5_of_a_game_skips_frames_once_and_reports_its_sticky_actions(in_tmp_path, capsys):
-    env = ppo.make_env("ALE/Breakout-v5")
+@pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "ale_py:ALE/Breakout"])
+def test_version_5_of_a_game_skips_frames_once_and_reports_its_sticky_actions(in_tmp_path, capsys, env_id):
+    env = ppo.make_env(env_id)
     env.reset(seed=0)
     ale = env.unwrapped.ale
     before = ale.getEpisodeFrameNumber()
     env.step(0)
     assert ale.getEpisodeFrameNumber() == before + 4
     assert ale.getFloat("repeat_action_probability") == 0.25
-    ppo.validate(ppo.Args(env_id="ALE/Breakout-v5", cuda=False))
+    ppo.validate(ppo.Args(env_id=env_id, cuda=False))
     assert "sticky actions" in capsys.readouterr().out
     ppo.validate(ppo.Args(env_id=BREAKOUT, cuda=False))
     assert capsys.readouterr().out == ""
