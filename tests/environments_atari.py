@@ -60,7 +60,7 @@ class Pixels(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
     def __init__(self, render_mode=None):
-        self.render_mode = render_mode
+        self.render_mode, self.frame = render_mode, np.zeros((84, 84), np.uint8)
 
     def render(self):
         return np.repeat(self.frame[:, :, None], 3, 2)
@@ -80,8 +80,8 @@ class Noise(Pixels):
         return self.observe(), self.np_random.normal() * 3, bool(end == 0), bool(end == 1), {}
 
     def observe(self):
-        self.frame = self.np_random.integers(0, 256, (84, 84), np.uint8)
-        return self.frame
+        self.frame[:] = self.np_random.integers(0, 256, (84, 84), np.uint8)
+        return self.frame  # the same array each time, as in some environments
 
 
 class Catch(Pixels):
