@@ -50,26 +50,6 @@ class Random(gym.Env):
         return self.np_random.normal(size=3).astype(np.float32)
 
 
-class Cue(gym.Env):
-    """The first frame, left or right half bright, tells which of two actions is right; the other frames are black. Each
-    of the last 4 of 8 steps pays +1 for the right action and -1 for the wrong one: more than 4 frames after the cue."""
-
-    observation_space = gym.spaces.Box(0, 255, (84, 84), np.uint8)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count, self.right = 0, int(self.np_random.integers(2))
-        frame = np.zeros((84, 84), np.uint8)
-        frame[:, 42 * self.right : 42 * (self.right + 1)] = 255
-        return frame, {}
-
-    def step(self, action):
-        self.count += 1
-        reward = (1.0 if action == self.right else -1.0) if self.count > 4 else 0.0
-        return np.zeros((84, 84), np.uint8), reward, self.count == 8, False, {}
-
-
 class Broken(Counter):
     """A counter whose observations turn NaN after 20 steps."""
 
@@ -188,7 +168,6 @@ gym.register(
     "Grid-v0", Counter, max_episode_steps=8, kwargs={"observation_space": gym.spaces.Box(0, 255, (2, 3), np.uint8)}
 )
 gym.register("Random-v0", Random)
-gym.register("Cue-v0", Cue)
 gym.register("Broken-v0", Broken)
 for offers in ("info", "method", "rows", None):
     gym.register(f"Doors-{offers}-v0", Doors, kwargs={"offers": offers})

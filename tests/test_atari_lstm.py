@@ -1,62 +1,24 @@
 """What ppo_atari_lstm.py adds to ppo_atari.py: the five details of the LSTM, in acting, learning and evaluation."""
 
-import csv
 import shutil
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
+import environments_atari  # noqa: F401 (registers them)
 import gymnasium as gym
 import numpy as np
 import ppo_atari
 import ppo_atari_lstm as ppo
 import pytest
 import torch
+from helpers import assert_same_state, rows, run, state, words
 
 SCRIPT = Path(ppo.__file__)
 # 3 updates of 32 samples, a checkpoint at the end
 TINY = {
-    "env_id": "Pixels-v0", "total_timesteps": 96, "num_envs": 4, "num_steps": 8, "num_minibatches": 2,
+    "env_id": "Noise-v0", "total_timesteps": 96, "num_envs": 4, "num_steps": 8, "num_minibatches": 2,
     "update_epochs": 2, "checkpoints": 1, "num_threads": 1, "cuda": False,
 }  # fmt: skip
-
-
-class Pixels(gym.Env):
-    """Frames of noise; rewards and ends are noise too: one step in six is a true end, one in six a time limit."""
-
-    observation_space = gym.spaces.Box(0, 255, (84, 84), np.uint8)
-    action_space = gym.spaces.Discrete(3)
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.observe(), {}
-
-    def step(self, action):
-        end = self.np_random.integers(6)
-        return self.observe(), float(self.np_random.normal()), bool(end == 0), bool(end == 1), {}
-
-    def observe(self):
-        return self.np_random.integers(256, size=(84, 84), dtype=np.uint8)
-
-
-class Clock(Pixels):
-    """Frames of the grey level 20 · steps in the episode, which 5 steps end: a time limit. The reward is always 0."""
-
-    def reset(self, seed=None, options=None):
-        self.count = 0
-        return super().reset(seed=seed)
-
-    def step(self, action):
-        self.count += 1
-        return self.observe(), 0.0, False, self.count == 5, {}
-
-    def observe(self):
-        return np.full((84, 84), 20 * self.count, np.uint8)
-
-
-gym.register("Pixels-v0", Pixels)
-gym.register("Clock-v0", Clock)
 
 
 @pytest.fixture
@@ -347,21 +309,6 @@ def test_ratio_is_1_in_the_first_minibatch_of_every_update(train, spy):
 # --------------------------------------------------------------------------------------------- Resume and evaluation
 
 
-def assert_same(a, b):
-    """Equal to the last bit, through nested dictionaries and lists."""
-    assert type(a) is type(b)
-    if isinstance(a, dict):
-        assert a.keys() == b.keys()
-        for key in a:
-            assert_same(a[key], b[key])
-    elif isinstance(a, list):
-        assert len(a) == len(b)
-        for x, y in zip(a, b):
-            assert_same(x, y)
-    else:
-        assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_resumed_run_ends_as_if_nothing_had_happened(train, in_tmp_path, precision):
     options = {"bootstrap_truncated": True, "target_kl": 1.0, "anneal_clip": True, "precision": precision}
@@ -369,15 +316,9 @@ def test_a_resumed_run_ends_as_if_nothing_had_happened(train, in_tmp_path, preci
     shutil.copytree(whole, "half")
     Path("half/checkpoints/4.pt").unlink()
     ppo.main(ppo.Args(resume="half"))
-    (_, one), (_, other) = (ppo.load_checkpoint(str(folder)) for folder in (whole, "half"))
-    assert one["update"] == 4
-    for state in (one, other):
-        state["seconds"] = None
-    assert_same(one, other)
-    rows = [list(csv.DictReader(open(folder / "metrics.csv"))) for folder in (whole, Path("half"))]
-    for row in (*rows[0], *rows[1]):
-        del row["charts/SPS"]
-    assert rows[0] == rows[1] and len(rows[0]) == 4
+    assert_same_state(state(Path("half"), 4), state(whole, 4))
+    assert rows(Path("half"), "metrics.csv", ["charts/SPS"]) == rows(whole, "metrics.csv", ["charts/SPS"])
+    assert rows(Path("half"), "episodes.csv", ["seconds"]) == rows(whole, "episodes.csv", ["seconds"])
 
 
 def test_evaluation_plays_with_the_state(spy):
@@ -391,27 +332,31 @@ def test_evaluation_plays_with_the_state(spy):
     assert ppo.evaluate(agent, "Cue-v0", 3, seed=1) == results
 
 
+def test_a_memory_changes_what_evaluation_plays(monkeypatch):
+    agent, get_hidden = random_agent(2), ppo.Agent.get_hidden
+    results = ppo.evaluate(agent, "Cue-v0", 10, seed=1)
+    monkeypatch.setattr(
+        ppo.Agent, "get_hidden", lambda self, obs, state, dones: get_hidden(self, obs, 0 * state, dones)
+    )
+    assert ppo.evaluate(agent, "Cue-v0", 10, seed=1) != results
+
+
 def test_evaluation_resets_the_state_at_a_lost_life(spy, monkeypatch):
-    """A game of two lives of 3 steps each: EpisodicLife ends an episode with a life, evaluate plays the game on."""
+    monkeypatch.setattr(gym.registry["FakeAtari-v0"], "kwargs", {"losses": (60, 120), "lives": 2})
+    calls, steps = spy(ppo.Agent, "get_action_and_value"), spy(ppo.VectorEnv, "step")
+    assert len(ppo.evaluate(random_agent(4), "FakeAtari-v0", 1, seed=1)) == 1
+    given = [args[3].item() for args, _, _ in calls]
+    assert sum(given) == 2 and given == [1, *(result[2].item() for _, result, _ in steps[:-1])]
 
-    class Lives(Clock):
-        def __init__(self):
-            self.ale = self  # as in an Atari environment
 
-        def lives(self):
-            return 2 - self.count // 3
-
-        def step(self, action):
-            observation, *_ = super().step(action)
-            return observation, 1.0, self.count == 7, False, {}
-
-        def get_action_meanings(self):
-            return ["NOOP", "UP", "DOWN"]
-
-    monkeypatch.setattr(ppo, "make_env", lambda *_: ppo.EpisodicLife(Lives()))
-    calls = spy(ppo.Agent, "get_action_and_value")
-    assert ppo.evaluate(random_agent(), "any", 1, seed=1) == [(7.0, 7)]
-    assert [args[3].item() for args, _, _ in calls] == [1, 0, 0, 1, 0, 0]  # the opening NOOP is the seventh step
+def test_as_typed_it_trains_records_and_evaluates_a_game(in_tmp_path):
+    options = TINY | {"env_id": "PongNoFrameskip-v4", "total_timesteps": 32, "precision": "bf16"}
+    _, stderr = run(*words(**options), "--vectorization", "async", script=SCRIPT)
+    (folder,) = in_tmp_path.glob("runs/PongNoFrameskip-v4__ppo_atari_lstm__1__*")
+    assert stderr == ""
+    stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", "--capture-video", script=SCRIPT)
+    assert stderr == "" and "episode 0: return -" in stdout
+    assert list(folder.glob("checkpoints/*.mp4"))
 
 
 # ----------------------------------------------------------------------------------------------------------- Wrong use
@@ -429,10 +374,8 @@ def test_environments_that_do_not_divide_into_minibatches(in_tmp_path, capsys, n
 
 
 def test_wrong_use_as_typed(in_tmp_path):
-    typed = [sys.executable, str(SCRIPT), "--num-envs", "6", "--num-minibatches", "4"]
-    process = subprocess.run(typed, capture_output=True, text=True)
-    assert process.returncode == 2
-    (line,) = process.stderr.splitlines()
+    _, stderr = run("--num-envs", "6", "--num-minibatches", "4", status=2, script=SCRIPT)
+    (line,) = stderr.splitlines()
     assert "--num-envs 6 --num-minibatches 4" in line and "whole environments" in line
     assert not list(in_tmp_path.iterdir())
 
@@ -452,7 +395,7 @@ def last_returns(script, updates):
     sizes = {"num_envs": 16, "num_steps": 16, "total_timesteps": 256 * updates, "checkpoints": 1}
     options = {"learning_rate": 2e-3, "num_threads": 1, "cuda": False}
     folder = script.main(script.Args(env_id="Cue-v0", **sizes, **options))
-    return np.mean([float(row["episodic_return"]) for row in csv.DictReader(open(folder / "episodes.csv"))][-128:])
+    return np.mean([float(row["episodic_return"]) for row in rows(folder, "episodes.csv")[-128:]])
 
 
 def test_it_learns_what_only_a_memory_solves(in_tmp_path):
