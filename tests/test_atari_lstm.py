@@ -227,7 +227,7 @@ def test_states_are_handed_on_over_steps_and_rollouts_and_reset_after_a_checkpoi
     given = np.array([args[3].numpy() for args, _, _ in acting(calls)])  # (4 · T, N)
     dones = np.concatenate([args[2] for args, _, _ in gae_calls])
     np.testing.assert_array_equal(given, dones)
-    assert 0 < dones[[8, 24]].mean() < 1  # an episode ends with a rollout, another goes on
+    assert 0 < dones[1:16].mean() < 1 and not dones[[8, 24]].all()  # episodes go on from a rollout to the next
 
 
 def test_observations_are_single_frames(train, spy):
