@@ -568,7 +568,7 @@ def submit_to_aws_batch(jobs: list[Job], args: Args) -> None:
         request["timeout"] = {"attemptDurationSeconds": 60 * args.minutes}
     try:
         answer = boto3.client("batch").submit_job(**request)
-    except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
+    except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, ValueError) as error:
         fail(f"AWS Batch does not take the job: {error}")
     print(f"AWS Batch job {answer['jobId']}: {len(jobs)} tasks")
 
