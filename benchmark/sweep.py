@@ -103,6 +103,7 @@ class Job:
     arguments: dict  # as config.json has them
     last_update: int  # whose checkpoint ends the run
     script: Path
+    source: bytes  # of the script, as it was when the run was started last
     log: Path
     state: str = "queued"  # or running, elsewhere (in a process of another sweep), done, failed, stopped
     note: str = ""
@@ -170,15 +171,23 @@ def make_jobs(args: Args) -> list[Job]:
         for env_id in args.env_ids:
             options = [*words[position + 1 :], "--env-id", env_id, "--seed", str(seed)]
             wanted = parse(kind, options, f"--command: {script.name} would not take it: ")
-            arguments = json.loads(json.dumps(asdict(wanted)))
+            try:
+                arguments, name, last_update = (
+                    json.loads(json.dumps(asdict(wanted))),
+                    wanted.exp_name,
+                    wanted.num_updates,
+                )
+            except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:
+                fail(f"--command: {script.name} with {' '.join(options)} makes no run with num_updates: {error}")
+            if last_update < 1:
+                fail(f"--command: {wanted.total_timesteps} --total-timesteps are less than one update; use more")
             start_of_resume = words[: position + 1] + (["--env-id", env_id] if ":" in env_id else []) + ["--resume"]
             digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:8]
-            log = Path("logs", re.sub("[/:]", "_", f"{env_id}__{wanted.exp_name}__{seed}__{digest}.log"))
-            job = Job(env_id, seed, words[: position + 1] + options, start_of_resume, arguments, 0, script, log)
-            if (last_update := wanted.num_updates) < 1:
-                fail(f"--command: {wanted.total_timesteps} --total-timesteps are less than one update; use more")
-            job.last_update = last_update
-            jobs.append(job)
+            log = Path("logs", re.sub("[/:]", "_", f"{env_id}__{name}__{seed}__{digest}.log"))
+            start = words[: position + 1] + options
+            jobs.append(
+                Job(env_id, seed, start, start_of_resume, arguments, last_update, script, script.read_bytes(), log)
+            )
     return jobs
 
 
@@ -208,10 +217,10 @@ class Folders:
 
     def matching(self, job: Job, of_any_source: bool = False) -> list[Path]:
         """The job's run folders, the furthest last."""
-        source, found = job.script.read_bytes(), []
+        found = []
         for run in self.folder.glob("runs/*/"):
             arguments, sources = self.read(run) or (None, None)
-            same_source = sources and sources.get(job.script.name) == source
+            same_source = sources and sources.get(job.script.name) == job.source
             if arguments == job.arguments and (same_source or of_any_source or self.any_source):
                 found.append(run)
         return sorted(found, key=lambda run: (last_checkpoint(run), run.stat().st_mtime, run.name))
@@ -273,10 +282,12 @@ def take(log: Path):
 
 def find_program(words: list[str]) -> list[str]:
     """The command with the path of its program: `python` is the one that runs the sweep, and so are its neighbours."""
-    program = Path(sys.executable).with_name(words[0])
     if words[0] in ("python", "python3"):
         return [sys.executable, *words[1:]]
-    return [str(program) if "/" not in words[0] and program.is_file() else words[0], *words[1:]]
+    if "/" in words[0]:
+        return [str(Path(words[0]).absolute()), *words[1:]]  # the run's working folder can be another
+    neighbour = Path(sys.executable).with_name(words[0])
+    return [str(neighbour) if neighbour.is_file() else words[0], *words[1:]]
 
 
 class Sweep:
@@ -294,6 +305,7 @@ class Sweep:
             job.state, job.note = "elsewhere", "in a process that another call started"
             return False
         with log:
+            job.source = job.script.read_bytes()  # it may have been edited since the sweep began
             runs = self.folders.matching(job)
             if runs and last_checkpoint(runs[-1]) >= job.last_update:
                 job.state = "done"
@@ -641,4 +653,7 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(parse(Args, None, "")))
+    try:
+        raise SystemExit(main(parse(Args, None, "")))
+    except KeyboardInterrupt:  # before the first run
+        raise SystemExit(130) from None

@@ -81,6 +81,13 @@ def test_a_clear_change_is_told_and_a_doubtful_one_is_not(tmp_path):
     assert "B: mine, 3 seeds" in (tmp_path / "out" / "change.svg").read_text()
 
 
+def test_the_table_in_the_docs_is_what_the_committed_runs_give(compare_here):
+    results = ROOT / "benchmark" / "results" / "runs"
+    stdout, _ = compare_here(str(results / "ppo"), str(results / "ppo_numpy"))
+    rows = [line for line in (ROOT / "docs" / "sweeps.md").read_text().splitlines() if "the runs can't tell |" in line]
+    assert len(rows) == 2 and all(row in stdout.splitlines() for row in rows)
+
+
 def test_patterns_and_a_single_seed(compare_here, tmp_path):
     make_runs(tmp_path / "runs", "ppo", [30, 31])
     make_runs(tmp_path / "runs", "mine", [7])

@@ -57,6 +57,8 @@ if __name__ == "__main__":
         Path("failed").touch()
         (folder / "checkpoints" / "2.npz").touch()
         sys.exit("toy: a crash after update 2")
+    while args.mode == "wait" and not Path("go").exists():
+        time.sleep(0.05)
     if args.mode == "silent":
         sys.exit(0)
     (folder / "checkpoints" / f"{args.num_updates}.npz").touch()
@@ -210,6 +212,18 @@ def test_runs_of_other_arguments_or_another_source_do_not_count(toy):
     assert len(run_folders(toy)) == 4
 
 
+def test_a_script_that_is_edited_while_it_runs(toy):
+    words = ["--command", "python toy.py --mode wait", "--env-ids", "A", "B", "--num-seeds", "1"]
+    process = type_sweep(toy, *words)
+    wait_until(lambda: run_folders(toy), process)
+    (toy / "toy.py").write_text(TOY + "# changed\n")
+    (toy / "go").touch()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0 and "again" not in stdout, (stdout, stderr)
+    sources = [(run / "toy.py").read_text() for run in run_folders(toy)]
+    assert sources == [TOY, TOY + "# changed\n"]  # each run counts with the source that it was started with
+
+
 def test_two_sweeps_at_once_share_the_runs(tmp_path):
     words = ["--command", f"{NUMPY} --total-timesteps 20000", "--env-ids", "CartPole-v1", "--num-seeds", "2"]
     both = [type_sweep(tmp_path, *words) for _ in range(2)]
@@ -291,6 +305,7 @@ def test_cores_are_shared_out(toy):
         (["--env-ids", "A", "--command", "python toy.py --seed 3"], ["--seed", "leave it out"]),
         (["--env-ids", "A", "--command", "python toy.py --modus x"], ["toy.py would not take it", "--modus"]),
         (["--env-ids", "A", "--command", "python toy.py --total-timesteps 3"], ["less than one update"]),
+        (["--env-ids", "A", "--command", "python bare.py"], ["bare.py", "num_updates"]),
         (["--env-ids", "A", "--command", "no-such-program toy.py"], ["no-such-program"]),
         (["--env-ids", "A", "--command", "python broken.py"], ["no Python"]),
         (["--env-ids", "A", "--command", "python other.py"], ["class Args of other.py"]),
@@ -308,6 +323,8 @@ def test_cores_are_shared_out(toy):
 def test_wrong_use_is_one_line_and_creates_nothing(toy, words, parts, monkeypatch, capsys):
     (toy / "broken.py").write_text("def")
     (toy / "other.py").write_text("print('no arguments')")
+    bare = "class Args:\n    exp_name: str = ''\n    env_id: str = ''\n    seed: int = 1\n"
+    (toy / "bare.py").write_text(f"from dataclasses import dataclass\n@dataclass\n{bare}")
     before = sorted(toy.rglob("*"))
     monkeypatch.chdir(toy)
     monkeypatch.setenv("PATH", str(toy))
