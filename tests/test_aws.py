@@ -11,6 +11,7 @@ import pytest
 
 boto3 = pytest.importorskip("boto3", reason="boto3 is not installed; make test-aws installs and runs")
 server = pytest.importorskip("moto.server", reason="moto is not installed; make test-aws installs and runs")
+responses = pytest.importorskip("moto.batch.responses")
 
 ROOT = Path(__file__).parents[1]
 SWEEP = ["--env-ids", "CartPole-v1", "Acrobot-v1", "--num-seeds", "3", "--command", "python cleanrl/ppo.py --gamma 0.9"]
@@ -44,6 +45,19 @@ def aws():
     local.stop()
 
 
+@pytest.fixture
+def requests(monkeypatch):
+    """The bodies of the requests to submit a job; moto doesn't describe all that it was sent."""
+    answer, bodies = responses.BatchResponse.submit_job, []
+
+    def record(response):
+        bodies.append(json.loads(response.body))
+        return answer(response)
+
+    monkeypatch.setattr(responses.BatchResponse, "submit_job", record)
+    return bodies
+
+
 def submit(*words, status=0, **variables):
     command = [sys.executable, "benchmark/sweep.py", *words]
     environment = os.environ | variables
@@ -58,15 +72,19 @@ def described(batch, stdout):
     return job
 
 
-def test_an_array_job_with_a_task_for_every_run(aws):
+def test_an_array_job_with_a_task_for_every_run(aws, requests):
     stdout, _ = submit(*SWEEP, *BATCH, "--cpus", "2", "--memory", "4000", "--gpus", "1", "--minutes", "90")
     assert stdout.endswith(": 6 tasks\n")
     job = described(aws, stdout)
     assert job["jobName"] == "sweep-ppo" and job["arrayProperties"]["size"] == 6
     assert "definition" in job["jobDefinition"] and "queue" in job["jobQueue"]
     assert job["timeout"] == {"attemptDurationSeconds": 5400}
-    requirements = {one["type"]: one["value"] for one in job["container"]["resourceRequirements"]}
+    (request,) = requests
+    requirements = {one["type"]: one["value"] for one in request["containerOverrides"]["resourceRequirements"]}
     assert requirements == {"VCPU": "2", "MEMORY": "4000", "GPU": "1"}
+    retry = request["retryStrategy"]
+    assert retry["attempts"] == 10 and retry["evaluateOnExit"][-1] == {"onReason": "*", "action": "EXIT"}
+    assert {"onExitCode": "143", "action": "RETRY"} in retry["evaluateOnExit"]
 
 
 def test_the_command_of_a_task_makes_its_run(aws, tmp_path):
