@@ -166,8 +166,9 @@ def label_configurations(runs: list[Run]) -> None:
     for script, environments in by_script.items():
         differing: dict[str, None] = {}
         for members in environments.values():
-            for name in members[0].arguments.keys() - NOT_TRAINING:
-                if len({json.dumps(run.arguments.get(name)) for run in members}) > 1:
+            # An argument that a run lacks is one that its version of the script didn't have yet
+            for name in set.intersection(*(set(run.arguments) for run in members)) - NOT_TRAINING:
+                if len({json.dumps(run.arguments[name]) for run in members}) > 1:
                     differing[name] = None
         for run in (run for members in environments.values() for run in members):
             run.label = " ".join([script, *(f"{name}={run.arguments.get(name)}" for name in sorted(differing))])

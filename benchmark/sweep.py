@@ -254,10 +254,11 @@ def last_rows(path: Path, count: int) -> list[dict[str, str]]:
 
 def progress(run: Path) -> tuple[int, float, float | None]:
     """Step, steps per second, and mean return of the last 100 episodes (None before the first) of a run."""
-    step, speed = 0, 0.0
-    for row in last_rows(run / "metrics.csv", 1):
-        step, speed = int(row["global_step"]), float(row["charts/SPS"])
-    returns = [float(row["episodic_return"]) for row in last_rows(run / "episodes.csv", 100)]
+    step, speed, returns = 0, 0.0, []
+    with contextlib.suppress(KeyError, ValueError):  # this is for show, and scripts may have other columns
+        for row in last_rows(run / "metrics.csv", 1):
+            step, speed = int(row["global_step"]), float(row["charts/SPS"])
+        returns = [float(row["episodic_return"]) for row in last_rows(run / "episodes.csv", 100)]
     return step, speed, sum(returns) / len(returns) if returns else None
 
 
@@ -358,7 +359,7 @@ class Sweep:
                 job.process.send_signal(signal.SIGINT)
                 job.told_to_stop = True
             elif self.stops.count(signal.SIGINT) > 1:
-                job.process.kill()
+                os.killpg(job.process.pid, signal.SIGKILL)  # torchrun's workers too
 
     @property
     def running(self) -> list[Job]:

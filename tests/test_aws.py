@@ -48,13 +48,13 @@ def aws():
 @pytest.fixture
 def requests(monkeypatch):
     """The bodies of the requests to submit a job; moto doesn't describe all that it was sent."""
-    answer, bodies = responses.BatchResponse.submit_job, []
+    answer, bodies = responses.BatchResponse.submitjob, []
 
     def record(response):
         bodies.append(json.loads(response.body))
         return answer(response)
 
-    monkeypatch.setattr(responses.BatchResponse, "submit_job", record)
+    monkeypatch.setattr(responses.BatchResponse, "submitjob", record)
     return bodies
 
 

@@ -25,7 +25,7 @@ TRAIN = ["--command", f"{NUMPY} --total-timesteps 20000", "--env-ids", *ENVIRONM
 
 # A script with a run folder and no training, which fails, waits or succeeds as --mode and its folder say
 TOY = """
-import json, os, shutil, sys, time
+import json, os, shutil, signal, sys, time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -57,6 +57,10 @@ if __name__ == "__main__":
         Path("failed").touch()
         (folder / "checkpoints" / "2.npz").touch()
         sys.exit("toy: a crash after update 2")
+    if args.mode == "stubborn":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        Path("ready").touch()
+        time.sleep(600)
     while args.mode == "wait" and not Path("go").exists():
         time.sleep(0.05)
     if args.mode == "silent":
@@ -180,6 +184,19 @@ def test_ctrl_c_saves_every_run_and_a_second_call_goes_on(tmp_path):
     sweep_here(tmp_path, *short, "--workers", "2")
     assert run_folders(tmp_path) == sorted(saved) and all(last(run) == 78 for run in saved)
     assert all(f"after update {saved[run]} of 78" in logs(tmp_path)[run.name.rsplit("__", 1)[0]] for run in saved)
+
+
+def test_a_second_ctrl_c_ends_a_run_that_does_not_stop(toy):
+    words = ["--command", "python toy.py --mode stubborn", "--env-ids", "A", "--num-seeds", "1"]
+    process = type_sweep(toy, *words)
+    wait_until((toy / "ready").exists, process)
+    (child,) = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):  # it waits for the run to save its work
+        process.wait(1)
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=30)
+    assert process.returncode == 130 and "1 stopped" in stdout and not child.is_running()
 
 
 # ----------------------------------------------------------------------------------------------------- Recognising runs
