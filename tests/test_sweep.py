@@ -147,6 +147,7 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
     whole = [run for run in run_folders(tmp_path) if last(run) == 39]
     assert len(whole) == 6 and sum(0 < value < 39 for value in saved.values()) >= 1
     assert all(last(run) == 0 for run in run_folders(tmp_path) if run not in whole)  # killed before any checkpoint
+    resumed = 0
     for run in whole:
         log = logs(tmp_path)[run.name.rsplit("__", 1)[0]]
         went_on = [int(update) for update in re.findall(r"goes on after update (\d+) of 39", log)]
@@ -156,6 +157,7 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
             assert went_on == [saved[run]] if killed == "everything" else went_on >= [saved[run]] or not went_on
         else:
             assert not went_on
+        resumed += len(went_on)
         steps = [int(row["global_step"]) for row in rows(run, "metrics.csv")]
         assert steps == list(range(512, 39 * 512 + 1, 512))
         if killed == "everything":  # bit for bit what nobody disturbed
@@ -163,6 +165,7 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
             for name, array in weights(other).items():
                 np.testing.assert_array_equal(array, weights(run)[name], err_msg=name)
             assert rows(run, "episodes.csv", ["seconds"]) == rows(other, "episodes.csv", ["seconds"])
+    assert resumed >= 1
 
 
 def test_ctrl_c_saves_every_run_and_a_second_call_goes_on(tmp_path):
