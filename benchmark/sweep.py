@@ -281,6 +281,18 @@ def take(log: Path):
     return file
 
 
+def is_taken(log: Path) -> bool:
+    """Whether a process holds the lock of `take`; needs no right to write."""
+    try:
+        with log.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def find_program(words: list[str]) -> list[str]:
     """The command with the path of its program: `python` is the one that runs the sweep, and so are its neighbours."""
     if words[0] in ("python", "python3"):
@@ -475,14 +487,9 @@ def look(jobs: list[Job], folders: Folders) -> None:
     """Sets the states of the jobs by what their folders and locks say."""
     for job in jobs:
         runs, log = folders.matching(job), folders.folder / job.log
-        held = None
-        if log.is_file():
-            held = take(log)
-            if held:
-                held.close()
         if runs and last_checkpoint(runs[-1]) >= job.last_update:
             job.state = "done"
-        elif (log.is_file() and not held) or any(in_use(run) for run in runs):
+        elif is_taken(log) or any(in_use(run) for run in runs):
             job.state = "running"
         elif resumable := [run for run in runs if last_checkpoint(run)]:
             job.state, job.note = "interrupted", f"can go on from update {last_checkpoint(resumable[-1])}"
@@ -527,9 +534,9 @@ def command_line(args: Args, python: str, sweep: str, folder: str) -> list[str]:
 def submit_to_slurm(jobs: list[Job], args: Args) -> None:
     """Writes the batch script of an array job beside the logs and submits it."""
     folder = Path(args.folder)
-    open_tasks = [i for i, job in enumerate(jobs) if job.state != "done"]
+    open_tasks = [i for i, job in enumerate(jobs) if job.state not in ("done", "running")]
     if not open_tasks:
-        print(f"all {len(jobs)} runs are done; nothing to submit")
+        print(f"all {len(jobs)} runs are done or running; nothing to submit")
         return
     concurrency = f"%{args.concurrency}" if args.concurrency else ""
     options = {"time": args.minutes, "partition": args.partition, "mem": args.memory and f"{args.memory}M"}
@@ -554,7 +561,9 @@ def submit_to_slurm(jobs: list[Job], args: Args) -> None:
     if done.returncode:
         fail(f"sbatch does not take {batch}: {done.stderr.strip()}; mend the options that it names")
     number = done.stdout.strip().split(";")[0]
-    print(f"{batch}\nSlurm job {number}: {len(open_tasks)} tasks, {len(jobs) - len(open_tasks)} runs were done before")
+    print(
+        f"{batch}\nSlurm job {number}: {len(open_tasks)} tasks; {len(jobs) - len(open_tasks)} runs are done or running"
+    )
 
 
 def submit_to_aws_batch(jobs: list[Job], args: Args) -> None:
@@ -595,13 +604,14 @@ def validate(args: Args) -> None:
         fail(f"--start-seed {args.start_seed}: must be 0 or more")
     if len(chosen := [name for name in ("slurm", "aws_batch", "status", "task") if getattr(args, name)]) > 1:
         fail(f"{' and '.join('--' + name.replace('_', '-') for name in chosen)}: choose one of them")
-    here = {"minutes", "cpus", "gpus", "memory", "partition", "concurrency", "job_queue", "job_definition"}
-    of_slurm = {"minutes", "cpus", "gpus", "memory", "partition", "concurrency"}
-    of_aws = {"minutes", "cpus", "gpus", "memory", "job_queue", "job_definition"}
-    useless = here - of_slurm if args.slurm else here - of_aws if args.aws_batch else here
-    if unused := sorted(name for name in useless if getattr(args, name) is not None):
-        where = "--slurm" if args.slurm else "--aws-batch" if args.aws_batch else "a sweep on this machine"
-        fail(f"--{unused[0].replace('_', '-')}: means nothing to {where}; leave it out")
+    both = ["minutes", "cpus", "gpus", "memory"]
+    of_slurm, of_aws = [*both, "partition", "concurrency"], [*both, "job_queue", "job_definition"]
+    place, known = "a sweep on this machine", []
+    if args.slurm or args.aws_batch:
+        place, known = ("--slurm", of_slurm) if args.slurm else ("--aws-batch", of_aws)
+    for name in dict.fromkeys(of_slurm + of_aws):
+        if name not in known and getattr(args, name) is not None:
+            fail(f"--{name.replace('_', '-')}: means nothing to {place}; leave it out")
     if args.aws_batch:
         if args.job_queue is None or args.job_definition is None:
             fail("--aws-batch: needs --job-queue and --job-definition")
