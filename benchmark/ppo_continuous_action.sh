@@ -5,7 +5,7 @@ set -euo pipefail
 status=0
 python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action.py" --num-seeds 3 \
     --env-ids HalfCheetah-v4 Walker2d-v4 Hopper-v4 InvertedPendulum-v4 "$@" || status=$?
-if [ "$status" -gt 2 ]; then exit "$status"; fi # Ctrl-C, for one
+if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
 ablation="--bootstrap-truncated --exp-name ppo_continuous_action_bootstrap_truncated"
 python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action.py $ablation" --num-seeds 3 \
     --env-ids HalfCheetah-v4 "$@" || status=$?
