@@ -41,6 +41,7 @@ from rich.text import Text
 
 SWEEP = Path(__file__).resolve()
 ATTEMPTS = 2  # starts of a run before it counts as failed
+SLURM_GRACE = 5.0  # seconds for a run to end by the signal that it got from Slurm itself
 TAIL = 12  # lines of a failed run's log that are shown
 
 
@@ -307,6 +308,7 @@ class Sweep:
     def __init__(self, jobs: list[Job], args: Args):
         self.jobs, self.args, self.folder = jobs, args, Path(args.folder)
         self.folders, self.queue, self.stops = Folders(self.folder, args.any_source), deque(jobs), []
+        self.stopped_at: float | None = None
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.threads = args.threads or max(1, cores // args.workers)
         self.libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -365,9 +367,13 @@ class Sweep:
 
     def stop_running(self) -> None:
         """Lets every run save a checkpoint and end. Ctrl-C once more ends them at once."""
+        self.stopped_at = self.stopped_at or time.monotonic()
         for job in self.running:
             if not job.told_to_stop:
-                # Slurm may have sent SIGTERM to the run as well, and scripts end at once on the second signal of a kind
+                # Slurm sends SIGTERM to every process of a step, so the run is most likely at its end soon
+                if "SLURM_STEP_ID" in os.environ and self.stops and time.monotonic() - self.stopped_at < SLURM_GRACE:
+                    continue
+                # SIGINT, for if it did get SIGTERM already: scripts end at once on the second signal of a kind
                 job.process.send_signal(signal.SIGINT)
                 job.told_to_stop = True
             elif self.stops.count(signal.SIGINT) > 1:
