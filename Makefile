@@ -31,9 +31,10 @@ results: .venv/test
 	$(PIP) -r requirements.txt
 	touch $@
 
-.venv/test: requirements-dev.txt | .venv/bin/python
+.venv/test: requirements-dev.txt requirements-procgen.txt | .venv/bin/python
 	@echo "Installing requirements-dev.txt into .venv (once; a few minutes)"
 	$(PIP) -r requirements-dev.txt
+	$(PIP) --no-deps -r requirements-procgen.txt
 	touch $@ .venv/train
 
 .venv/aws/done: requirements-aws.txt
@@ -44,7 +45,7 @@ results: .venv/test
 # Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.
 COMPILE = .venv/lock/bin/pip-compile --quiet --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
 	--no-emit-find-links --no-emit-trusted-host pyproject.toml
-TESTED = dev track benchmark mujoco box2d dm-control pybullet
+TESTED = dev track benchmark mujoco box2d dm-control pybullet atari envpool
 lock: | .venv/bin/python
 	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet pip-tools==7.6.2
 	$(COMPILE) --all-extras -o requirements-all.txt
