@@ -1,12 +1,13 @@
 """Steps per second of a script, and of stable-baselines3's PPO with the same sizes, measured in turns.
 
     python benchmark/throughput.py --script ppo
+    python benchmark/throughput.py --script ppo_atari --arguments "--precision bf16" --against "--precision fp32"
 
-Every measurement has a process of its own. The script trains at its defaults and is timed from outside, by HOOKS, until
-enough updates were seen. Times are of the wall clock: medians over the updates after the warm-up, and in the table over
-the rounds. A ratio is the median of the rounds' ratios, each against stable-baselines3 in the same round, so a slow
-hour of the machine hardly moves it. stable-baselines3 runs as it installs, with torch's default number of threads, and
-with one thread, which suits networks this small better.
+Every measurement has a process of its own. The script trains at its defaults, but for --arguments, and is timed from
+outside, by HOOKS, until enough updates were seen. --against measures it once more, with other arguments. Times are of
+the wall clock: medians over the updates after the warm-up, and in the table over the rounds. A ratio is the median of
+the rounds' ratios, each within one round, so a slow hour of the machine hardly moves it. stable-baselines3 runs as it
+installs, with torch's default number of threads, and with one thread, which suits small networks better.
 """
 
 import contextlib
@@ -18,13 +19,14 @@ import multiprocessing
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -39,12 +41,16 @@ HOOKS = {  # the functions to time: of each list the first that the script has
 }
 PARTS = ("environment", "policy", "update")  # update: from the advantages to the log; policy: all the rest
 SB3_THREADS = {"default threads": None, "1 thread": 1}
+BF16 = {"arguments": "--precision bf16 --vectorization async", "against": "--vectorization async"}
+DEFAULTS = {"ppo_atari": BF16, "ppo_atari_lstm": BF16}  # what isn't typed
 
 
 @dataclass
 class Args:
     script: str = "ppo"  # name of a script in cleanrl/
     env_id: str | None = None  # environment, instead of the script's default
+    arguments: str | None = None  # further arguments of the script, as one string
+    against: str | None = None  # the same of a second measurement of the script, to compare with
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
     rounds: int = 3  # rounds, each with one measurement of everything
@@ -156,11 +162,16 @@ def find_hook(module, part: str) -> tuple:
     fail(f"--script {module.__name__}: has no {' or '.join(HOOKS[part])}; add what marks its {part} to HOOKS")
 
 
-def measure_script(script: str, env_id: str | None, warm_up: float, seconds: float) -> dict:
-    """Trains by the script's main at its defaults, in a folder that is then removed; then steps its environments."""
+def typed(env_id: str | None, arguments: str) -> list[str]:
+    return [*(["--env-id", env_id] if env_id else []), *shlex.split(arguments)]
+
+
+def measure_script(script: str, env_id: str | None, arguments: str, warm_up: float, seconds: float) -> dict:
+    """Trains by the script's main, in a folder that is then removed; then steps its environments."""
     sys.path.insert(0, str(ROOT / "cleanrl"))
     module, stopwatch = importlib.import_module(script), Stopwatch(warm_up, seconds)
-    args = module.Args(**({"env_id": env_id} if env_id else {}))
+    sys.argv = [str(ROOT / "cleanrl" / f"{script}.py"), *typed(env_id, arguments)]
+    args = module.parse_arguments()
     envs, step = find_hook(module, "environment")
     setattr(envs, step, stopwatch.timed(getattr(envs, step)))
     hook(*find_hook(module, "end of the rollout"), before=stopwatch.end_rollout)
@@ -174,23 +185,34 @@ def measure_script(script: str, env_id: str | None, warm_up: float, seconds: flo
 
 def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float) -> dict:
     """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default).
-    Its MlpPolicy is two networks of 64 and 64 tanh units, like the script's. It writes no log, the script does."""
+    Its MlpPolicy is two networks of 64 and 64 tanh units, its CnnPolicy the convolutions of Nature, like the script's;
+    games go through its own Atari wrappers, which are the script's details. It writes no log, the script does."""
+    import gymnasium as gym
     import torch
     from gymnasium.spaces import Box
     from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
     if threads:
         torch.set_num_threads(threads)
-    envs = make_vec_env(args["env_id"], args["num_envs"], seed=args["seed"])
-    if len(envs.observation_space.shape) > 1:
+    policy, make_envs = "MlpPolicy", make_vec_env
+    if "NoFrameskip" in args["env_id"]:
+        import ale_py
+
+        gym.register_envs(ale_py)
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        policy, make_envs = "CnnPolicy", make_atari_env
+    envs = make_envs(args["env_id"], args["num_envs"], seed=args["seed"])
+    if policy == "CnnPolicy":
+        envs = VecFrameStack(envs, 4)
+    elif len(envs.observation_space.shape) > 1:
         fail(f"{args['env_id']}: observes images, for which no stable-baselines3 is set up here; use --no-sb3")
     if isinstance(envs.action_space, Box):
         envs = VecNormalize(envs, gamma=args["gamma"])
     same = {name: args[name] for name in ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "seed")}
     model = PPO(
-        "MlpPolicy", envs, **same, device="cpu", normalize_advantage=args["norm_adv"],
+        policy, envs, **same, device="cpu", normalize_advantage=args["norm_adv"],
         batch_size=args["num_envs"] * args["num_steps"] // args["num_minibatches"],
         n_steps=args["num_steps"], n_epochs=args["update_epochs"],
         learning_rate=lambda remaining: args["learning_rate"] * (remaining if args["anneal_lr"] else 1.0),
@@ -204,10 +226,10 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
     return stopwatch.result(args) | {"threads": torch.get_num_threads()}
 
 
-def measure_launch(script: str, env_id: str | None, seconds: float) -> dict:
+def measure_launch(script: str, env_id: str | None, arguments: str, seconds: float) -> dict:
     """Launches the script as a user does. Returns the seconds to the first row of metrics.csv, and the peak memory
     (resident set, in MB of 10⁶ bytes) of a run that is stopped `seconds` later."""
-    command = [sys.executable, str(ROOT / "cleanrl" / f"{script}.py"), *(["--env-id", env_id] if env_id else [])]
+    command = [sys.executable, str(ROOT / "cleanrl" / f"{script}.py"), *typed(env_id, arguments)]
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
@@ -238,17 +260,24 @@ def in_child(function, *arguments):
 
 def measure_round(args: Args) -> dict:
     """One measurement of everything, in turn."""
-    result = {"script": in_child(measure_script, args.script, args.env_id, args.warm_up, args.seconds)}
-    speed = result["script"]["steps_per_second"]
-    print(f"{args.script}.py: {speed:,.0f} steps/s", file=sys.stderr)
+    result, ratios = {}, {}
+    for key, arguments in (("script", args.arguments), ("against", args.against)):
+        if arguments is not None:
+            result[key] = in_child(measure_script, args.script, args.env_id, arguments, args.warm_up, args.seconds)
+            name = f"{args.script}.py {arguments}".strip()
+            print(f"{name}: {result[key]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
     if args.sb3:
         for name, threads in SB3_THREADS.items():
             result[name] = in_child(measure_sb3, result["script"]["arguments"], threads, args.warm_up, args.seconds)
             print(f"stable-baselines3, {name}: {result[name]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
-        result["ratios"] = {name: speed / result[name]["steps_per_second"] for name in SB3_THREADS}
-    result["launch"] = measure_launch(args.script, args.env_id, args.seconds)
+    for kind, key in (("ratios", "script"), ("against_ratios", "against")):
+        others = [name for name in result if name not in ("script", key)]
+        if key in result and others:
+            speed = result[key]["steps_per_second"]
+            ratios[kind] = {name: speed / result[name]["steps_per_second"] for name in others}
+    result["launch"] = measure_launch(args.script, args.env_id, args.arguments, args.seconds)
     print(f"launch to first update: {result['launch']['first_row_seconds']:.1f} s", file=sys.stderr)
-    return result
+    return result | ratios
 
 
 def medians(rounds: list):
@@ -259,18 +288,24 @@ def medians(rounds: list):
     return median(rounds)
 
 
-def markdown_table(script: str, result: dict, rounds: list[dict]) -> str:
+def markdown_table(args: Args, result: dict, rounds: list[dict]) -> str:
     """The medians of the rounds as a table for people."""
-    header = ["", "steps/s", f"{script}.py is faster by", "ms per update", *PARTS, "first update, s", "peak memory, MB"]
+    names = {"script": f"{args.script}.py {args.arguments}".strip()}
+    if "against" in result:
+        names["against"] = f"{args.script}.py {args.against}".strip()
+    faster = {kind: names[key] for kind, key in (("ratios", "script"), ("against_ratios", "against")) if kind in result}
+    names |= {name: f"stable-baselines3, {name}" for name in SB3_THREADS if name in result}
+    columns = [f"{name} is faster by" for name in faster.values()]
+    header = ["", "steps/s", *columns, "ms per update", *PARTS, "first update, s", "peak memory, MB"]
     rows = [header, ["---", *["---:"] * (len(header) - 1)]]
-    names = {"script": f"{script}.py"} | {name: f"stable-baselines3, {name}" for name in SB3_THREADS if name in result}
     for key, name in names.items():
-        speed, ratios = result[key], [one["ratios"][key] for one in rounds if key in one.get("ratios", {})]
-        faster = f"{median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ""
-        times = [f"{ms:.1f}" for ms in (speed["ms_per_update"], *speed["ms"].values())]
-        rows.append([name, f"{speed['steps_per_second']:,.0f}", faster, *times])
+        cells = [name, f"{result[key]['steps_per_second']:,.0f}"]
+        for kind in faster:
+            ratios = [one[kind][key] for one in rounds if key in one[kind]]
+            cells.append(f"{median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "")
+        rows.append(cells + [f"{ms:.1f}" for ms in (result[key]["ms_per_update"], *result[key]["ms"].values())])
     rows[2] += [f"{result['launch']['first_row_seconds']:.1f}", f"{result['launch']['peak_mb']:.0f}"]
-    rows.append([f"environments of {script}.py alone", f"{result['script']['environment_limit']:,.0f}"])
+    rows.append([f"environments of {args.script}.py alone", f"{result['script']['environment_limit']:,.0f}"])
     return "\n".join(f"| {' | '.join(row + [''] * (len(header) - len(row)))} |" for row in rows)
 
 
@@ -293,6 +328,9 @@ def main(args: Args) -> None:
     scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
     if args.script not in scripts:
         fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
+    if args.arguments is args.against is None:
+        args = replace(args, **DEFAULTS.get(args.script, {}))
+    args.arguments = args.arguments or ""
     if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
         fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
     if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
@@ -310,7 +348,7 @@ def main(args: Args) -> None:
         )
     except OSError as error:
         fail(f"--output {output}: can't be written ({error.strerror})")
-    print(markdown_table(args.script, result["medians"], rounds))
+    print(markdown_table(args, result["medians"], rounds))
 
 
 if __name__ == "__main__":

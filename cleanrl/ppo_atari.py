@@ -49,7 +49,6 @@ from collections import deque
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; the large products are torch's
 
@@ -107,8 +106,8 @@ class Args:
     bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
     # speed
     num_threads: int = os.cpu_count() or 1  # CPU threads of torch; another number changes the last bits of the results
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
-    vectorization: Literal["sync", "async"] = "sync"  # games in this process, or each in one of its own
+    precision: str = "fp32"  # fp32 or bf16, of the convolutions and the layer of 512; bf16 is faster
+    vectorization: str = "sync"  # sync: all games in this process; async: each in a process of its own
 
     @property
     def batch_size(self) -> int:
@@ -149,6 +148,9 @@ def validate(args: Args) -> None:
         for name in names.split():
             if (value := getattr(args, name)) is not None and not legal(value):
                 fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
+    for name, choices in (("precision", ("fp32", "bf16")), ("vectorization", ("sync", "async"))):
+        if (value := getattr(args, name)) not in choices:
+            fail(f"--{name} {value}: must be {' or '.join(choices)}")
     rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
     if args.num_minibatches > args.batch_size:
         fail(f"{rollout} can't fill --num-minibatches {args.num_minibatches}; use {args.batch_size} or fewer")
@@ -167,7 +169,7 @@ def validate(args: Args) -> None:
         fail(f"--env-id {args.env_id}: observes {env.observation_space}, but this script needs Atari or {FRAME}")
     if not isinstance(env.action_space, gym.spaces.Discrete):
         fail(f"--env-id {args.env_id}: acts by {env.action_space}, but this script needs Discrete; use another game")
-    if sticky := getattr(env.unwrapped, "_repeat_action_probability", 0):
+    if sticky := env.unwrapped.spec.kwargs.get("repeat_action_probability"):
         print(f"{args.env_id}: sticky actions, the game repeats the last action with probability {sticky}")
 
 

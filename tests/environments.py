@@ -57,6 +57,108 @@ class Broken(Counter):
         return super().observe() + np.float32(np.nan if self.count > 20 else 0)
 
 
+class Doors(gym.Env):
+    """An example where masks matter. A robot stands before 12 doors and carries 4 tools; an action is a door and a
+    tool, MultiDiscrete([12, 4]). In each of an episode's 16 steps three doors are open, behind them waits work for one
+    of the tools, and another tool is broken. The work pays 1, if the door is open and the tool is the right one.
+
+    The observation shows the open doors, the right tool and the broken one. What the right tool looks like has to be
+    learned; that closed doors and broken tools lead to nothing has to be learned as well, unless a mask says so.
+    `offers` is how the mask is offered: by "info", by the "method" action_masks, as "rows" a component, or not at all,
+    None. Who is offered a mask may not break it.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+    observation_space = gym.spaces.Box(0, 1, (12 + 4 + 4,), np.float32)
+    action_space = gym.spaces.MultiDiscrete([12, 4])
+
+    def __init__(self, offers="info", render_mode=None):
+        self.offers, self.render_mode = offers, render_mode
+        if offers == "method":
+            self.action_masks = lambda: self.mask
+
+    @staticmethod
+    def masks(observations):
+        """What is allowed at observations (…, 20): (…, 16)."""
+        doors, _, broken = np.split(np.asarray(observations), [12, 16], axis=-1)
+        return np.concatenate([doors == 1, broken == 0], axis=-1)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.observe()
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        door, tool = action
+        if self.offers:
+            assert self.mask[door] and self.mask[12 + tool], f"{action} is not allowed by {self.mask}"
+        reward = float(self.open[door] and tool == self.right)
+        self.count += 1
+        observation, info = self.observe()
+        if self.count == 16 and self.offers:  # when the work is over, nothing is allowed
+            self.mask, info = np.zeros(16, bool), {"action_mask": np.zeros(16, np.int8)}
+        return observation, reward, self.count == 16, False, info
+
+    def observe(self):
+        self.open = np.zeros(12, np.float32)
+        self.open[self.np_random.choice(12, 3, replace=False)] = 1
+        self.right, broken = self.np_random.choice(4, 2, replace=False)
+        observation = np.concatenate([self.open, np.eye(4)[self.right], np.eye(4)[broken]]).astype(np.float32)
+        self.mask = self.masks(observation)
+        offered = {"info": self.mask.astype(np.int8), "rows": (self.mask[:12], self.mask[12:])}
+        return observation, {"action_mask": offered[self.offers]} if self.offers in offered else {}
+
+    def render(self):
+        return np.full((32, 32, 3), self.count, np.uint8)
+
+
+class Copy(gym.Env):
+    """Shows random digits, one for each component of its action space, whichever that is, as one-hot vectors. Pays 1
+    for each that the action repeats. Keeps all actions in `Copy.taken`, as they came."""
+
+    taken = []  # noqa: RUF012
+
+    def __init__(self, action_space, render_mode=None):
+        self.action_space = action_space
+        values = 2 if isinstance(action_space, gym.spaces.MultiBinary) else getattr(action_space, "nvec", None)
+        self.nvec = np.full(action_space.shape, action_space.n if values is None else values).ravel()
+        self.observation_space = gym.spaces.Box(0, 1, (int(self.nvec.sum()),), np.float32)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        Copy.taken.append(action)
+        self.count += 1
+        right = np.ravel(action - getattr(self.action_space, "start", 0)) == self.digits
+        return self.observe(), float(right.sum()), self.count == 16, False, {}
+
+    def observe(self):
+        self.digits = self.np_random.integers(self.nvec)
+        return np.concatenate([np.eye(n)[digit] for n, digit in zip(self.nvec, self.digits)]).astype(np.float32)
+
+
+class WrongMask(Counter):
+    """A counter whose mask, offered after so many steps of its life, can't be one. Before, it offers none."""
+
+    def __init__(self, mask, after, render_mode=None):
+        super().__init__(length=8)
+        self.action_space = gym.spaces.MultiDiscrete([2, 3])
+        self.wrong, self.left = mask, after
+
+    def reset(self, seed=None, options=None):
+        observation, _ = super().reset(seed, options)
+        return observation, {} if self.left > 0 else {"action_mask": self.wrong}
+
+    def step(self, action):
+        self.left, self.count = self.left - 1, self.count + 1
+        return self.observe(), 0.0, self.count == 8, False, {} if self.left > 0 else {"action_mask": self.wrong}
+
+
 gym.register("Counter-v0", Counter, kwargs={"length": 8})
 gym.register("LimitedCounter-v0", Counter, max_episode_steps=8)  # the same, but cut by a time limit
 gym.register("EndAtLimit-v0", Counter, max_episode_steps=8, kwargs={"length": 8})  # a true end at the time limit
@@ -67,3 +169,14 @@ gym.register(
 )
 gym.register("Random-v0", Random)
 gym.register("Broken-v0", Broken)
+for offers in ("info", "method", "rows", None):
+    gym.register(f"Doors-{offers}-v0", Doors, kwargs={"offers": offers})
+for name, space in {
+    "Discrete": gym.spaces.Discrete(3, start=2),
+    "MultiBinary": gym.spaces.MultiBinary(4),
+    "MultiBinaryTable": gym.spaces.MultiBinary((2, 3)),
+    "MultiDiscrete": gym.spaces.MultiDiscrete([2, 4, 3]),
+    "MultiDiscreteTable": gym.spaces.MultiDiscrete([[2, 3, 2], [4, 1, 2]], start=[[0, 5, -1], [1, 0, 2]]),
+}.items():
+    gym.register(f"Copy{name}-v0", Copy, kwargs={"action_space": space})
+gym.register("Taxi-flat-v0", lambda **options: gym.wrappers.FlattenObservation(gym.make("Taxi-v4", **options)))

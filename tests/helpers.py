@@ -26,9 +26,9 @@ SMALL = {
 }  # fmt: skip
 
 
-def train(**arguments):
+def train(script=ppo, **arguments):
     """A small run in this process; returns its folder."""
-    return ppo.main(ppo.Args(**SMALL | arguments))
+    return script.main(script.Args(**SMALL | arguments))
 
 
 def words(**arguments):
@@ -97,10 +97,10 @@ def wait_for_updates(pid, updates):
         time.sleep(0.001)
 
 
-def error_line(stderr):
+def error_line(stderr, script=ppo):
     lines = stderr.splitlines()
     assert len(lines) == 1, stderr
-    assert lines[0].startswith("ppo.py: error: "), stderr
+    assert lines[0].startswith(f"{script.__name__}.py: error: "), stderr
     return lines[0]
 
 
