@@ -41,12 +41,12 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 import zipfile
 from collections import deque
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; the large products are torch's
 
@@ -101,7 +101,7 @@ class Args:
     bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
     # speed
     num_threads: int = os.cpu_count() or 1  # CPU threads of torch; another number changes the last bits of the results
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
+    precision: str = "fp32"  # fp32 or bf16, of the convolutions and the layer of 512; bf16 is faster
     env_threads: int = os.cpu_count() or 1  # CPU threads of EnvPool; the results don't depend on them
     compile: bool = False  # compile policy, advantages and update by torch.compile, for a minute or two at the start
     cuda_graphs: bool = False  # launch policy, advantages and update as one CUDA graph each
@@ -140,11 +140,13 @@ def validate(args: Args) -> None:
         (counts + " learning_rate clip_coef max_grad_norm target_kl", "above 0", lambda x: 0 < x < 2**63),
         ("seed ent_coef vf_coef", "of 0 or more", lambda x: 0 <= x < 2**63),
         ("gamma gae_lambda", "from 0 to 1", lambda x: 0 <= x <= 1),
-        ("num_threads", "from 1 to 1024", lambda x: 1 <= x <= 1024),
+        ("num_threads env_threads", "from 1 to 1024", lambda x: 1 <= x <= 1024),
     ]:
         for name in names.split():
             if (value := getattr(args, name)) is not None and not legal(value):
                 fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
+    if args.precision not in ("fp32", "bf16"):
+        fail(f"--precision {args.precision}: must be fp32 or bf16")
     rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
     if args.num_minibatches > args.batch_size:
         fail(f"{rollout} can't fill --num-minibatches {args.num_minibatches}; use {args.batch_size} or fewer")
@@ -158,8 +160,6 @@ def validate(args: Args) -> None:
     for flag, package in (("track", "wandb"), ("capture_video", "moviepy")):
         if getattr(args, flag) and importlib.util.find_spec(package) is None:
             fail(f"--{flag.replace('_', '-')}: the package {package} is not installed; pip install {package}")
-    if not 1 <= args.env_threads <= 1024:
-        fail(f"--env-threads {args.env_threads}: must be from 1 to 1024")
     if args.cuda_graphs and not args.cuda:
         fail("--cuda-graphs: needs a GPU, and --cuda; leave --cuda-graphs out")
     if args.compile and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
@@ -171,7 +171,9 @@ def validate(args: Args) -> None:
         fail(f"--env-id {args.env_id}: acts by {env.action_space}, but this script needs Discrete; use another game")
     if args.capture_video:
         try:
-            envpool.make_gymnasium(args.env_id, num_envs=1, render_mode="rgb_array").render()
+            game = envpool.make_gymnasium(args.env_id, num_envs=1, render_mode="rgb_array")
+            game.reset()
+            game.render()
         except Exception as error:  # a graphics library can fail in any way
             fail(f"--capture-video: {args.env_id} can't be rendered: {error}; mend it or leave --capture-video out")
 
@@ -188,14 +190,15 @@ def make_spec(env_id: str):
     if env_id not in (known := envpool.list_all_envs()):
         near = ", ".join(get_close_matches(env_id, known, cutoff=0.5))
         fail(f"--env-id {env_id}: unknown to EnvPool {envpool.__version__}. {near and 'Near matches: '}{near}")
+    options = {"noop_max": 30, "frame_skip": 4, "gray_scale": True, "stack_num": 4}  # [atari-1] [atari-2] [atari-7]
+    options |= {"img_height": 84, "img_width": 84, "use_inter_area_resize": True}  # [atari-5]
+    options |= {"use_combined_action": True}  # one Discrete action instead of VizDoom's vector of buttons
     try:
-        has = envpool.make_spec(env_id).config._fields
-        options = {"noop_max": 30, "frame_skip": 4, "gray_scale": True, "stack_num": 4}  # [atari-1] [atari-2] [atari-7]
-        options |= {"img_height": 84, "img_width": 84, "use_inter_area_resize": True}  # [atari-5]
-        if "use_fire_reset" in has:  # Atari
-            options |= {"episodic_life": True, "use_fire_reset": True}  # [atari-3] [atari-4]
-        options |= {"use_combined_action": True}  # one Discrete action instead of VizDoom's vector of buttons
-        return envpool.make_spec(env_id, **{name: value for name, value in options.items() if name in has})
+        with warnings.catch_warnings(action="ignore"):  # of spaces that we don't use
+            has = envpool.make_spec(env_id).config._fields
+            if "use_fire_reset" in has:  # Atari
+                options |= {"episodic_life": True, "use_fire_reset": True}  # [atari-3] [atari-4]
+            return envpool.make_spec(env_id, **{name: value for name, value in options.items() if name in has})
     except Exception as error:  # of a package or a library that the task needs
         fail(f"--env-id {env_id}: EnvPool can't make it: {error}; mend it or use another task")
 
@@ -220,11 +223,11 @@ class VectorEnv:
         self.game_returns, self.game_lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
         self.resets, self.lives = np.zeros(len(seeds), bool), np.zeros(len(seeds))  # where the next step resets
         if self.video_folder and not os.listdir(self.video_folder):
-            height, width, _ = self.envs.render()[0].shape
             from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
-            self.video = FFMPEG_VideoWriter(f"{self.video_folder}/game.mp4", (width, height), fps=15)
-            self.video.write_frame(self.envs.render()[0])
+            first = self.envs.render()[0]
+            self.video = FFMPEG_VideoWriter(f"{self.video_folder}/game.mp4", first.shape[1::-1], fps=15)
+            self.video.write_frame(first)
         return observations
 
     def step(self, actions):
@@ -247,15 +250,11 @@ class VectorEnv:
         if self.video:
             self.video.write_frame(self.envs.render()[0])
             if 0 in ended:
-                self.end_video()
+                self.video = self.video.close()
         truncated_obs = {i: observations[i] for i in np.flatnonzero(truncated & ~true_ends)}
         return observations, np.sign(rewards), self.resets.astype(np.float32), truncated_obs, episodes  # [atari-6]
 
-    def end_video(self):
-        self.video = self.video and self.video.close()
-
     def close(self):
-        self.end_video()
         if self.envs:
             self.envs.close()
 
