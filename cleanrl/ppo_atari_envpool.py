@@ -47,6 +47,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; the large products are torch's
 
@@ -145,8 +146,6 @@ def validate(args: Args) -> None:
         for name in names.split():
             if (value := getattr(args, name)) is not None and not legal(value):
                 fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
-    if args.precision not in ("fp32", "bf16"):
-        fail(f"--precision {args.precision}: must be fp32 or bf16")
     rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
     if args.num_minibatches > args.batch_size:
         fail(f"{rollout} can't fill --num-minibatches {args.num_minibatches}; use {args.batch_size} or fewer")
@@ -160,6 +159,8 @@ def validate(args: Args) -> None:
     for flag, package in (("track", "wandb"), ("capture_video", "moviepy")):
         if getattr(args, flag) and importlib.util.find_spec(package) is None:
             fail(f"--{flag.replace('_', '-')}: the package {package} is not installed; pip install {package}")
+    if args.precision not in ("fp32", "bf16"):
+        fail(f"--precision {args.precision}: must be fp32 or bf16")
     if args.cuda_graphs and not args.cuda:
         fail("--cuda-graphs: needs a GPU, and --cuda; leave --cuda-graphs out")
     if args.compile and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
@@ -185,8 +186,9 @@ FRAME = gym.spaces.Box(0, 255, (84, 84), np.uint8)
 FRAMES = gym.spaces.Box(0, 255, (4, *FRAME.shape), np.uint8)  # an observation
 
 
-def make_spec(env_id: str):
-    """EnvPool's description of a task, with our options in it; ends the program with one line if there is none."""
+def make_spec(env_id: str) -> SimpleNamespace:
+    """EnvPool's configuration of a task, with our options in it, and its spaces; ends the program with one line if
+    there is none."""
     if env_id not in (known := envpool.list_all_envs()):
         near = ", ".join(get_close_matches(env_id, known, cutoff=0.5))
         fail(f"--env-id {env_id}: unknown to EnvPool {envpool.__version__}. {near and 'Near matches: '}{near}")
@@ -198,7 +200,10 @@ def make_spec(env_id: str):
             has = envpool.make_spec(env_id).config._fields
             if "use_fire_reset" in has:  # Atari
                 options |= {"episodic_life": True, "use_fire_reset": True}  # [atari-3] [atari-4]
-            return envpool.make_spec(env_id, **{name: value for name, value in options.items() if name in has})
+            spec = envpool.make_spec(env_id, **{name: value for name, value in options.items() if name in has})
+            return SimpleNamespace(
+                config=spec.config, observation_space=spec.observation_space, action_space=spec.action_space
+            )
     except Exception as error:  # of a package or a library that the task needs
         fail(f"--env-id {env_id}: EnvPool can't make it: {error}; mend it or use another task")
 
@@ -216,7 +221,7 @@ class VectorEnv:
 
     def reset(self, seeds: list[int]) -> np.ndarray:
         """Starts a fresh game in every environment. Returns the first observations, (N, 4, 84, 84)."""
-        self.close()
+        self.envs = None  # ends the old ones' threads
         seeds = [seed >> 1 for seed in seeds]  # EnvPool's are int32, and given when environments are made
         self.envs = envpool.make_gymnasium(**self.options, seed=seeds)
         observations, _ = self.envs.reset()
@@ -253,10 +258,6 @@ class VectorEnv:
                 self.video = self.video.close()
         truncated_obs = {i: observations[i] for i in np.flatnonzero(truncated & ~true_ends)}
         return observations, np.sign(rewards), self.resets.astype(np.float32), truncated_obs, episodes  # [atari-6]
-
-    def close(self):
-        if self.envs:
-            self.envs.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
@@ -474,8 +475,8 @@ def create_run_folder(args: Args) -> Path:
     describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the commit, not the nearest tag
     git = ["git", "-C", str(Path(__file__).resolve().parent), *describe]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
-    packages = ("envpool", "gymnasium", "numpy", "tensorboard", "torch")
-    versions = {name: importlib.metadata.version(name) for name in packages}
+    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
+    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name in needs}
     gpu = torch.cuda.get_device_name() if args.cuda else None
     config = {
         "arguments": asdict(args),
@@ -576,7 +577,7 @@ def evaluate(agent: Agent, env_id: str, episodes: int, seed: int, video: Path | 
                 action, *_ = agent.get_action_and_value(torch.from_numpy(observation).to(device), noise=noise)
                 observation, _, _, _, games = envs.step(envs.action_space.start + action.cpu().numpy())
             results.append(games[0])
-        envs.close()  # ends the video
+        envs.envs.close()  # ends the video
         if video:
             next(Path(unfinished).glob("*.mp4")).replace(video)
     return results
@@ -712,7 +713,7 @@ def main(args: Args) -> Path | None:
     channels_last = torch.zeros((T, N, *FRAME.shape, 4), dtype=torch.uint8, device=device)  # what convolutions prefer
     obs = channels_last.permute(0, 1, 4, 2, 3)  # (T, N, 4, 84, 84)
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)
-    log_probs, values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
+    acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
     rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
     fresh_episodes, start_time, last_status = True, time.perf_counter() - seconds, -math.inf
     try:
@@ -733,7 +734,7 @@ def main(args: Args) -> Path | None:
             episodes, truncated = [], []
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
                 obs[step], dones[step] = torch.from_numpy(next_obs), next_done
-                actions[step], log_probs[step], _, values[step] = act(obs[step], noise[step])
+                actions[step], acted_log_probs[step], _, acted_values[step] = act(obs[step], noise[step])
                 env_actions = envs.action_space.start + actions[step].cpu().numpy()
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
                 global_step += N
@@ -750,12 +751,12 @@ def main(args: Args) -> Path | None:
                     rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
             was_reset, seen_rewards = torch.from_numpy(dones).to(device), torch.from_numpy(rewards).to(device)
             next_step = (next_value, torch.from_numpy(next_done).to(device))
-            advantages, returns = estimate(seen_rewards, values, was_reset, *next_step)
+            advantages, returns = estimate(seen_rewards, acted_values, was_reset, *next_step)
             b_advantages, b_returns = advantages.flatten(), returns.flatten()  # (B,)
             b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 4, 84, 84), (B,)
-            b_log_probs, b_values = log_probs.flatten(), values.flatten()  # (B,)
+            b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
             b_valid = 1.0 - was_reset.flatten()  # (B,)
-            returns, old_values = (x.cpu().numpy()[dones == 0] for x in (returns, values))
+            returns, values = (x.cpu().numpy()[dones == 0] for x in (returns, acted_values))
 
             # Epochs of minibatches
             debug = []
@@ -784,7 +785,7 @@ def main(args: Args) -> Path | None:
             variance, varies = returns.var(), returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
             recent_returns.extend(episode[1] for episode in episodes)
             metrics |= {
-                "losses/explained_variance": 1 - (returns - old_values).var() / variance if varies else math.nan,
+                "losses/explained_variance": 1 - (returns - values).var() / variance if varies else math.nan,
                 "charts/episodic_return": np.mean([episode[1] for episode in episodes]) if episodes else math.nan,
                 "charts/episodic_length": np.mean([episode[2] for episode in episodes]) if episodes else math.nan,
                 "charts/SPS": global_step / seconds,
@@ -831,7 +832,6 @@ def main(args: Args) -> Path | None:
             signal.signal(number, handler)
         with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it
             log.close()
-        envs.close()
         if tracker:
             attempt(tracker.finish)
             attempt(sys.modules["wandb"].tensorboard.unpatch)

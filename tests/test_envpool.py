@@ -11,6 +11,7 @@ import ppo_atari
 import ppo_atari_envpool as ppo
 import pytest
 import torch
+import torch.nn as nn
 from helpers import TESTS, assert_same_state, rows, run, state, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_envpool.py"
@@ -86,7 +87,6 @@ def test_frames_and_rewards_are_those_of_the_parent(monkeypatch, game):
         if ends.all():
             break
     assert paid >= 1 and obs.std() > 5  # or the comparison said little
-    ours.close()
 
 
 class Script:
@@ -150,7 +150,7 @@ def test_the_seeds_reach_the_games():
     def opening(seed):
         envs = ppo.VectorEnv("MsPacman-v5", 1)
         frames = [envs.reset([seed]), *(envs.step(np.array([0]))[0] for _ in range(100))]
-        envs.close()
+
         return np.array(frames)
 
     assert (opening(4) == opening(4)).all()
@@ -288,9 +288,19 @@ def test_compiled_functions_learn_the_same(train):
             assert float(one[name]) == pytest.approx(float(other[name]), rel=1e-3, abs=1e-5, nan_ok=True), name
 
 
-def test_it_learns_to_catch_a_ball(train):
-    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 20_480}
-    folder = train(env_id="Catch-v0", learning_rate=1e-3, checkpoints=1, num_threads=2, **sizes)
+class SmallAgent(ppo.Agent):
+    """The agent with a network that learns in seconds."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        layers = nn.AvgPool2d(12), nn.Flatten(), ppo.layer_init(nn.Linear(4 * 7 * 7, 512)), nn.ReLU()
+        self.network = nn.Sequential(*layers)
+
+
+def test_it_learns_to_catch_a_ball(train, monkeypatch):
+    monkeypatch.setattr(ppo, "Agent", SmallAgent)
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 30_720}
+    folder = train(env_id="Catch-v0", learning_rate=1e-3, checkpoints=1, **sizes)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
     assert np.mean(returns[:200]) < 0  # chance catches about one ball in four
     assert np.mean(returns[-200:]) > 2
@@ -314,6 +324,12 @@ def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
     assert abs(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) - length) <= 3 and capture.get(cv2.CAP_PROP_FPS) == 15
     whole, picture = capture.read()
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1
+
+
+def test_a_mistake_as_typed_gets_one_line(in_tmp_path):
+    _, stderr = run("--env-id", "CartPole-v1", status=2, script=SCRIPT)
+    assert len(stderr.splitlines()) == 1 and "this script needs Atari or Box(0, 255, (4, 84, 84), uint8)" in stderr
+    assert not list(in_tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
