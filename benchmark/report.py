@@ -312,7 +312,7 @@ def full_table(label: str, environments: dict[str, list[Run]]) -> str:
 
 
 def speed_table(results: Path) -> str:
-    """Markdown: what benchmark/throughput.py measured, medians of its rounds, one row a script."""
+    """Markdown: what benchmark/throughput.py measured, medians of its rounds, one row a script and set of arguments."""
     lines = [
         "| script | environment | steps/s | stable-baselines3, default threads | stable-baselines3, 1 thread "
         "| faster by | launch to first update | peak memory |",
@@ -321,11 +321,16 @@ def speed_table(results: Path) -> str:
     for path in sorted(results.glob("throughput/*.json"), key=lambda path: (len(path.stem), path.stem)):
         measured = json.loads(path.read_text())
         medians, environment = measured["medians"], measured["rounds"][0]["script"]["arguments"]["env_id"]
-        speeds = [medians[key]["steps_per_second"] for key in ("script", "default threads", "1 thread")]
-        ratios = [f"{medians['ratios'][key]:.1f}×" for key in ("default threads", "1 thread")]
+        sb3 = [medians[key] for key in ("default threads", "1 thread") if key in medians]
         launch = f"{medians['launch']['first_row_seconds']:.1f} s | {medians['launch']['peak_mb']:.0f} MB"
-        cells = [f"{path.stem}.py", environment, *(f"{speed:,.0f}" for speed in speeds), " and ".join(ratios), launch]
-        lines.append(f"| {' | '.join(cells)} |")
+        for key, kind, option in (("script", "ratios", "arguments"), ("against", "against_ratios", "against")):
+            if key not in medians:
+                continue
+            name = f"{path.stem}.py {measured['options'].get(option) or ''}".strip()
+            speeds = [f"{speed['steps_per_second']:,.0f}" for speed in (medians[key], *sb3)] + ["–"] * (2 - len(sb3))
+            shown = [f"{ratio:.1f}×" for base, ratio in medians.get(kind, {}).items() if base != "against"]
+            cells = [name, environment, *speeds, " and ".join(shown) or "–"]
+            lines.append(f"| {' | '.join([*cells, launch if key == 'script' else '– | –'])} |")
     return "\n".join(lines) + "\n"
 
 
