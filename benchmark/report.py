@@ -127,6 +127,25 @@ class Run:
             return {}
         return dict(zip(columns, rows.T))
 
+    @cached_property
+    def levels(self) -> dict[str, float]:
+        """Mean returns of the last evaluation on training levels and on levels that training never saw, as "training"
+        and "test": ppo_procgen.py's evaluation.csv. Empty without one."""
+        file = self.folder / ("evaluation.csv.gz" if self.kept else "evaluation.csv")
+        if not file.is_file():
+            return {}
+        try:
+            content = gzip.decompress(file.read_bytes()) if self.kept else file.read_bytes()
+            rows = list(csv.DictReader(io.StringIO(content.decode())))
+            last, returns = max(int(row["global_step"]) for row in rows), defaultdict(list)
+            for row in rows:
+                if int(row["global_step"]) == last:
+                    returns[row["levels"]].append(float(row["episodic_return"]))
+            return {levels: float(np.mean(returns[levels])) for levels in ("training", "test")}
+        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+            print(f"{file}: can't be read ({type(error).__name__}: {error}); it is left out", file=sys.stderr)
+            return {}
+
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:
     """The runs at and below the paths; of two runs of the same arguments the later one. Says on stderr what it leaves
@@ -206,6 +225,8 @@ def keep_run(folder: Path, results: Path) -> None:
     shutil.copy(folder / "config.json", kept)
     with (kept / "episodes.csv.gz").open("wb") as file:
         file.write(gzip.compress((folder / "episodes.csv").read_bytes(), mtime=0))  # the same run gives the same file
+    if run.levels:
+        (kept / "evaluation.csv.gz").write_bytes(gzip.compress((folder / "evaluation.csv").read_bytes(), mtime=0))
 
 
 # -------------------------------------------------------------------------------------------------------------- Numbers
@@ -245,6 +266,15 @@ def published_results() -> dict[tuple[str, str], dict[str, str]]:
         return {(row["script"], row["environment"]): row for row in csv.DictReader(file)}
 
 
+def levels_of(runs: list[Run]) -> dict[str, float] | None:
+    """Mean returns over the runs on training and on test levels, and the gap, the first minus the second; None unless
+    all of the runs were evaluated on both."""
+    if not all(len(run.levels) == 2 for run in runs):
+        return None
+    training, test = (float(np.mean([run.levels[levels] for run in runs])) for levels in ("training", "test"))
+    return {"training levels": training, "test levels": test, "gap": training - test}
+
+
 def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
     """A dictionary for each environment, in the order of the published tables: the numbers of ours, and beside them
     the published ones where they are of as many steps."""
@@ -266,6 +296,7 @@ def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
             "iqm": float(interquartile_mean(results)), "interval": interval(results),
             "steps_per_second": float(np.mean([run.steps_per_second for run in runs])),
             "minutes": float(np.mean([run.wall_seconds for run in runs])) / 60,
+            "levels": levels_of(runs),
             "published": {name: theirs.get(name) or "–" for name in [*PUBLISHED, "minutes, Nov 2023"]},
         })  # fmt: skip
     return rows
@@ -303,11 +334,14 @@ def table(label: str, environments: dict[str, list[Run]]) -> str:
 
 def full_table(label: str, environments: dict[str, list[Run]]) -> str:
     """Markdown: the same with the steps, the speed and the time."""
-    header = ["environment", "ours", "IQM [95%]", "seeds", "steps", "steps/s", "minutes", *PUBLISHED]
+    summary = summarise(label, environments)
+    levels = next((list(row["levels"]) for row in summary if row["levels"]), [])
+    header = ["environment", "ours", "IQM [95%]", "seeds", *levels, "steps", "steps/s", "minutes", *PUBLISHED]
     rows = []
-    for row in summarise(label, environments):
+    for row in summary:
+        returns = [signed(row["levels"][name]) if row["levels"] else "–" for name in levels]
         speed = [f"{row['steps']:,}", f"{row['steps_per_second']:,.0f}", f"{row['minutes']:.1f}"]
-        rows.append([*cells_of(row), *speed, *row["published"].values()])
+        rows.append([*cells_of(row), *returns, *speed, *row["published"].values()])
     return markdown([*header, "minutes, Nov 2023"], rows)
 
 

@@ -210,6 +210,41 @@ def test_report_of_run_folders(runs):
     assert page.count("</script>") == 2  # a source that holds one can't end the page's
 
 
+def write_levels(run, training, test, step=400):
+    """An evaluation.csv like ppo_procgen.py's, with a worse evaluation before the last."""
+    lines = [
+        "global_step,levels,episodic_return,episodic_length",
+        *(f"10,{one},-9.0,5" for one in ("training", "test")),
+    ]
+    for levels, returns in (("training", training), ("test", test)):
+        lines += [f"{step},{levels},{value},5" for value in returns]
+    (run / "evaluation.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_returns_on_training_and_test_levels_stand_side_by_side(report_here, tmp_path):
+    for seed in (1, 2):
+        run = make_run(tmp_path / "runs", seed, np.full(400, 5.0), exp_name="ppo_procgen")
+        write_levels(run, [6.0, 8.0 + 2 * seed], [3.0, 3.0 + 2 * seed])
+    make_run(tmp_path / "runs", 1, np.full(400, 5.0), env_id="Other-v0", exp_name="ppo_procgen")  # without the file
+    stdout, _ = report_here("runs")
+    header = "| environment | ours | IQM [95%] | seeds | training levels | test levels | gap | steps |"
+    assert header in stdout
+    assert re.search(r"Toy-v0 .* 2 \| 8.50 \| 4.50 \| 4.00 \| 400 ", stdout)
+    assert re.search(r"Other-v0 .* 1 \| – \| – \| – \| 400 ", stdout)
+    data = (tmp_path / "report" / "index.html").read_text()
+    assert '"levels":{"training levels":8.5,"test levels":4.5,"gap":4.0}' in data
+    (run / "evaluation.csv").write_text("global_step,levels,episodic_return\n400,training,nonsense\n")
+    assert "evaluation.csv: can't be read" in report_here("runs")[1]
+
+
+def test_kept_runs_keep_their_levels(report_here, tmp_path):
+    run = make_run(tmp_path / "runs", 1, np.full(400, 5.0), exp_name="ppo_procgen")
+    write_levels(run, [6.0], [3.0])
+    report_here("--keep", run, "--results", tmp_path / "results")
+    table = (tmp_path / "results" / "ppo_procgen.md").read_text()
+    assert "| 6.00 | 3.00 | 3.00 |" in table
+
+
 def test_runs_of_different_arguments_are_kept_apart(report_here, tmp_path):
     for gamma, gain in ((0.9, 1.0), (0.99, 5.0)):
         for seed in (1, 2):
@@ -310,6 +345,7 @@ def test_the_page_in_a_browser(browser, runs):
     browser.get((runs / "report" / "index.html").as_uri())
     assert texts(browser, "#about") == ["13 runs, 12 of them ended, 2 scripts, 2 environments"]
     assert len(texts(browser, "#summary tr")) == 1 + 4
+    assert "gap" not in texts(browser, "#summary tr")[0]
     assert texts(browser, "#curves h3") == ["Other-v0", "Toy-v0"] and len(texts(browser, "#losses svg")) == 2
     assert len(browser.find_elements("css selector", "#curves polyline")) == 4
     assert len(texts(browser, "details.run")) == 13 and len(texts(browser, ".warn")) == 1
