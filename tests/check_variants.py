@@ -41,6 +41,7 @@ SECTIONS = (
 TAG = re.compile(r"\[([a-z]{3,}-\d+|impala)\]")
 METRIC = re.compile(r"(?<![\w/])(?:charts|losses)/[A-Za-z]\w*")
 TEST_LINK = re.compile(r"\[`(test_\w+)`\]\(\.\./tests/([\w/]+\.py)(?:#L(\d+))?\)")
+FAMILIES = ["core", "atari", "cont", "lstm", "multi", "impala", "aux", "plus"]  # the tags, in the order of the details
 LAST_LINES = ['if __name__ == "__main__":', "    main(parse_arguments())"]
 Key = tuple[str, str]  # section, definition
 
@@ -100,6 +101,8 @@ def name_of(node: ast.AST) -> str:
     targets = getattr(node, "targets", [getattr(node, "target", None)])
     if isinstance(targets[0], ast.Name):
         return targets[0].id
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func)
     return "__main__" if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) else ast.unparse(node)[:40]
 
 
@@ -109,7 +112,7 @@ def cut(text: str) -> tuple[ast.Module, dict[Key, Definition]]:
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        raise ValueError(f"line {error.lineno}: {error.msg}; mend it, nothing else of this script was checked") from None
+        raise ValueError(f"line {error.lineno}: {error.msg}; mend it, the rest was not checked") from None
     lines = text.splitlines()
     rulers = [i for i, line in enumerate(lines) if re.match(r"# -{10,}", line)]
     expected = ["# " + "-" * (117 - len(name)) + " " + name for name in SECTIONS[1:]]
@@ -169,6 +172,12 @@ def cut(text: str) -> tuple[ast.Module, dict[Key, Definition]]:
 # ----------------------------------------------------------------------------------------------------------- Repository
 
 
+def natural(tag: str) -> tuple[str, int]:
+    """Sorts core-2 before core-10."""
+    family, _, number = tag.partition("-")
+    return family, int(number or 0)
+
+
 def expand(tags: list[str]) -> list[str]:
     """["core-1..3", "impala"] → ["core-1", "core-2", "core-3", "impala"]. Raises ValueError."""
     expanded = []
@@ -211,7 +220,9 @@ class Repository:
             raise WrongUse(f"tests/variants.toml: {message}; its first lines say how an entry looks") from None
         for name in list(self.scripts):
             if not self.scripts[name].text:
-                self.problem(f"cleanrl/{name}.py", "is not there; take its entry out of tests/variants.toml, or write it")
+                self.problem(
+                    f"cleanrl/{name}.py", "is not there; write it, or take out its entry in tests/variants.toml"
+                )
                 self.forget(name)
         for path in sorted((root / "cleanrl").glob("*.py")):
             if path.stem not in entries:
@@ -350,9 +361,9 @@ def check_family(repo: Repository) -> set[str]:
             what = what if key in script.definitions else "is missing here, but not in"
             repo.problem(
                 f"{script.file} · {place}",
-                f"{what} {owner.file}, which owns it; make the change there and carry it down with {propagate}, or undo "
-                f"it here; if this script must differ, add {key[1]!r} to {key[0]!r} in [scripts.{script.name}.differs] "
-                "of tests/variants.toml",
+                f"{what} {owner.file}, which owns it; make the change there and carry it down with {propagate}, or "
+                f"undo it here; if this script must differ, add {key[1]!r} to {key[0]!r} in "
+                f"[scripts.{script.name}.differs] of tests/variants.toml",
                 *changed_lines(owner, script, key),
             )
     return disturbed
@@ -440,8 +451,8 @@ def check_tags(repo: Repository, script: Script) -> None:
     for tag in sorted(declared - found.keys()):
         repo.problem(
             f"{script.file} · tags",
-            f"[{tag}] is in tests/variants.toml, but on no line; put it on the line that implements the detail, or take "
-            "it out of the tags",
+            f"[{tag}] is in tests/variants.toml, but on no line; put it on the line that implements the detail, or "
+            "take it out of the tags",
         )
     docstring = ast.get_docstring(script.tree) or ""
     details = re.search(r"^Details: (.*?)(?:\n\n|\Z)", docstring, re.DOTALL | re.MULTILINE)
@@ -452,7 +463,8 @@ def check_tags(repo: Repository, script: Script) -> None:
     ):
         named |= set(expand([f"{first}..{last.split('-')[1]}" if last else first or other]))
     if named != declared:
-        odd = [f"lacks {tag}" for tag in sorted(declared - named)] + [f"names {tag}" for tag in sorted(named - declared)]
+        odd = [f"lacks {tag}" for tag in sorted(declared - named, key=natural)]
+        odd += [f"names {tag}" for tag in sorted(named - declared, key=natural)]
         repo.problem(
             f"{script.file} · Header · docstring",
             f"its line `Details:` {odd[0]}, unlike its tags in tests/variants.toml; correct either",
@@ -544,7 +556,7 @@ def check_metadata(repo: Repository) -> None:
             dependencies = [requirement(line) for line in metadata["dependencies"]]
             python = metadata["requires-python"]
         except (TypeError, KeyError, ValueError):
-            repo.problem(place, "is no inline metadata (PEP 723) with requires-python and dependencies; see cleanrl/ppo.py")
+            repo.problem(place, "is no inline metadata with requires-python and dependencies; see cleanrl/ppo.py")
             continue
         expected = script.requires_python or project["requires-python"]
         if python != expected or not expected.startswith(project["requires-python"]):
@@ -588,8 +600,8 @@ def check_golden(repo: Repository, disturbed: set[str]) -> None:
         if count > script.lines:
             repo.problem(
                 script.file,
-                f"has {count} lines, its budget in tests/variants.toml is {script.lines}; shorten it, or raise the budget "
-                "with a reason",
+                f"has {count} lines, its budget in tests/variants.toml is {script.lines}; shorten it, or raise the "
+                "budget with a reason",
             )
         if script.text.splitlines()[-2:] != LAST_LINES:
             repo.problem(f"{script.file} · Training", f"must end with {LAST_LINES[0]!r} and {LAST_LINES[1].strip()!r}")
@@ -606,7 +618,7 @@ def check_golden(repo: Repository, disturbed: set[str]) -> None:
         golden = repo.golden(script)
         kept = golden.read_text() if golden.is_file() else None
         if kept != diff and script.name not in disturbed:
-            what = "is missing" if kept is None else f"is not the diff from {script.parent}.py to {script.name}.py any more"
+            what = f"is not the diff from {script.parent}.py to {script.name}.py any more" if kept else "is missing"
             was = set((kept or "").splitlines())
             now = [line for line in diff.splitlines() if line not in was and line[:1] in "+-"] if kept else []
             repo.problem(
@@ -664,9 +676,9 @@ class Details:
     def check(self) -> None:
         repo, sections = self.repo, self.sections()
         carried = {tag for script in repo.scripts.values() for tag in script.tag_lines()}
-        for tag in sorted(carried - sections.keys()):
+        for tag in sorted(carried - sections.keys(), key=natural):
             repo.problem(f"docs/details.md · {tag}", "has no section; say what it is, why, its source and its test")
-        for tag in sorted(carried & set(repo.awaited)):
+        for tag in sorted(carried & set(repo.awaited), key=natural):
             repo.problem(
                 f"docs/details.md · {tag}",
                 "a script carries it now; take it out of `awaited` in tests/variants.toml",
@@ -712,7 +724,8 @@ class Details:
 def git(*words: str, cwd: Path) -> subprocess.CompletedProcess:
     """Runs git without the user's and the repository's settings of how diffs look."""
     bare = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    inherited = {name: x for name, x in os.environ.items() if name not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
+    elsewhere = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"}
+    inherited = {name: value for name, value in os.environ.items() if name not in elsewhere}
     try:
         return subprocess.run(["git", *words], cwd=cwd, env=inherited | bare, capture_output=True, text=True)
     except FileNotFoundError:
@@ -866,13 +879,13 @@ def propose(repo: Repository, name: str, parent_name: str) -> None:
         family, _, number = tag.partition("-")
         tags[family].append(int(number or 0))
     ranges = []
-    for family, numbers in tags.items():
+    for family, numbers in sorted(tags.items(), key=lambda item: [*FAMILIES, item[0]].index(item[0])):
         for number in sorted(numbers):
             if number - 1 in numbers and ranges[-1][0] == family:
                 ranges[-1][2] = number
             else:
                 ranges.append([family, number, number])
-    written = [f"{f}-{a}" if a == b else f"{f}-{a}..{b}" if a else f for f, a, b in ranges]
+    written = [f if not a else f"{f}-{a}" if a == b else f"{f}-{a}..{b}" for f, a, b in ranges]
     keys = list(dict.fromkeys([*script.definitions, *parent.definitions]))
     for key in keys:
         if not same(script, parent, key):
@@ -897,10 +910,16 @@ def propose(repo: Repository, name: str, parent_name: str) -> None:
     hunks = len(re.findall("^@@", diff_to_parent(repo, script), re.MULTILINE))
     lines = math.ceil(len(script.text.splitlines()) / 10) * 10
     print(f'[scripts.{script.name}]\nparent = "{parent.name}"\nlines = {lines}')
-    print(f"hunks = {hunks}\ntags = {array(written)}\n\n[scripts.{script.name}.differs]")
+    print(f"hunks = {hunks}\ntags = {array(written)}")
+    project = tomllib.loads((repo.root / "pyproject.toml").read_text())["project"]
+    if (python := re.search(r'^# requires-python = "(.*)"', script.text, re.MULTILINE)) is not None:
+        if python[1] != project["requires-python"]:
+            print(f'requires-python = "{python[1]}"')
+    print(f"\n[scripts.{script.name}.differs]")
     for section in SECTIONS:
         if differs[section]:
-            print(f"{section if section.isalpha() else repr(section)} = {array(differs[section])}")
+            key = section if section.isalpha() else f'"{section}"'
+            print(f"{key} = {array(differs[section])}")
 
 
 def check(repo: Repository) -> list[str]:
