@@ -31,6 +31,7 @@ import tomllib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,17 +74,21 @@ class Script:
     def file(self) -> str:
         return f"cleanrl/{self.name}.py"
 
+    def __post_init__(self):
+        self.tag_lines = lines_of_tags(self.text)
+
     def declares(self, key: Key) -> bool:
         return any(covers(entry, key[1]) for entry in self.differs.get(key[0], []))
 
-    def tag_lines(self) -> dict[str, list[int]]:
-        """The lines, from 1, on which each tag stands."""
-        found = defaultdict(list)
-        for number, line in enumerate(self.text.splitlines(), 1):
-            for tag in TAG.findall(line):
-                if number not in found[tag]:
-                    found[tag].append(number)
-        return found
+
+@cache
+def lines_of_tags(text: str) -> dict[str, list[int]]:
+    """The lines, from 1, on which each tag stands."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        for tag in dict.fromkeys(TAG.findall(line)):
+            found.setdefault(tag, []).append(number)
+    return found
 
 
 def covers(entry: str, definition: str) -> bool:
@@ -106,6 +111,7 @@ def name_of(node: ast.AST) -> str:
     return "__main__" if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test) else ast.unparse(node)[:40]
 
 
+@cache
 def cut(text: str) -> tuple[ast.Module, dict[Key, Definition]]:
     """The syntax tree and the definitions of a script, in its order; every line belongs to one of them. Raises
     ValueError if the rulers or the syntax are wrong."""
@@ -220,9 +226,7 @@ class Repository:
             raise WrongUse(f"tests/variants.toml: {message}; its first lines say how an entry looks") from None
         for name in list(self.scripts):
             if not self.scripts[name].text:
-                self.problem(
-                    f"cleanrl/{name}.py", "is not there; write it, or take out its entry in tests/variants.toml"
-                )
+                self.problem(f"cleanrl/{name}.py", "is not there; write it, or take out its entry in variants.toml")
                 self.forget(name)
         for path in sorted((root / "cleanrl").glob("*.py")):
             if path.stem not in entries:
@@ -440,7 +444,7 @@ def section_of(script: Script, line: int) -> str:
 
 def check_tags(repo: Repository, script: Script) -> None:
     """The tags on the lines, those of the manifest and those of the header are the same."""
-    found, declared = script.tag_lines(), set(script.tags)
+    found, declared = script.tag_lines, set(script.tags)
     for tag in found.keys() - declared:
         line = found[tag][0]
         repo.problem(
@@ -651,7 +655,7 @@ class Details:
         links = [
             f"[{script.name}.py:{line}](../cleanrl/{script.name}.py#L{line})"
             for script in self.repo.scripts.values()
-            for line in script.tag_lines().get(tag, [])
+            for line in script.tag_lines.get(tag, [])
         ]
         return "Code: " + (" · ".join(links) if links else "no script carries it yet.")
 
@@ -675,7 +679,7 @@ class Details:
 
     def check(self) -> None:
         repo, sections = self.repo, self.sections()
-        carried = {tag for script in repo.scripts.values() for tag in script.tag_lines()}
+        carried = {tag for script in repo.scripts.values() for tag in script.tag_lines}
         for tag in sorted(carried - sections.keys(), key=natural):
             repo.problem(f"docs/details.md · {tag}", "has no section; say what it is, why, its source and its test")
         for tag in sorted(carried & set(repo.awaited), key=natural):
@@ -733,12 +737,17 @@ def git(*words: str, cwd: Path) -> subprocess.CompletedProcess:
 
 
 def diff_to_parent(repo: Repository, script: Script) -> str:
-    """What `diff -U3` prints, with labels a/parent.py and b/script.py, and without the names of this machine."""
     parent = repo.scripts[script.parent]
+    return unified_diff(parent.name, parent.text, script.name, script.text)
+
+
+@cache
+def unified_diff(name: str, text: str, other_name: str, other_text: str) -> str:
+    """What `diff -U3` prints, with labels a/parent.py and b/script.py, and without the names of this machine."""
     with tempfile.TemporaryDirectory() as folder:
-        for each in (parent, script):
-            Path(folder, f"{each.name}.py").write_text(each.text)
-        words = ("--no-index", "--no-color", "--no-ext-diff", "-U3", f"{parent.name}.py", f"{script.name}.py")
+        Path(folder, f"{name}.py").write_text(text)
+        Path(folder, f"{other_name}.py").write_text(other_text)
+        words = ("--no-index", "--no-color", "--no-ext-diff", "-U3", f"{name}.py", f"{other_name}.py")
         diff = git("diff", *words, cwd=Path(folder)).stdout
     return diff[diff.find("--- ") :] if diff else ""
 
@@ -875,7 +884,7 @@ def propose(repo: Repository, name: str, parent_name: str) -> None:
     except ValueError as error:
         raise WrongUse(f"{script.file}: {error}") from None
     tags, differs = defaultdict(list), defaultdict(list)
-    for tag in script.tag_lines():
+    for tag in script.tag_lines:
         family, _, number = tag.partition("-")
         tags[family].append(int(number or 0))
     ranges = []
@@ -908,7 +917,7 @@ def propose(repo: Repository, name: str, parent_name: str) -> None:
         return "[\n" + "".join(f"{indent}{line.rstrip()}\n" for line in lines) + "]"
 
     hunks = len(re.findall("^@@", diff_to_parent(repo, script), re.MULTILINE))
-    lines = math.ceil(len(script.text.splitlines()) / 10) * 10
+    lines = math.ceil(len(script.text.splitlines()) / 10 + 0.5) * 10  # room for a line or two
     print(f'[scripts.{script.name}]\nparent = "{parent.name}"\nlines = {lines}')
     print(f"hunks = {hunks}\ntags = {array(written)}")
     project = tomllib.loads((repo.root / "pyproject.toml").read_text())["project"]
