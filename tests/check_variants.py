@@ -175,6 +175,13 @@ def cut(text: str) -> tuple[ast.Module, dict[Key, Definition]]:
     return tree, found
 
 
+@cache
+def visited(text: str) -> list[ast.AST]:
+    """The nodes of a script that the checks look at."""
+    kinds = (ast.Attribute, ast.Constant, ast.Import, ast.ImportFrom)
+    return [node for node in ast.walk(cut(text)[0]) if isinstance(node, kinds)]
+
+
 # ----------------------------------------------------------------------------------------------------------- Repository
 
 
@@ -386,7 +393,7 @@ def check_flags(repo: Repository, script: Script) -> None:
     flags = {node.target.id: node.lineno for node in args.body if isinstance(node, ast.AnnAssign)}
     methods = {node.name: node for node in args.body if isinstance(node, ast.FunctionDef)}
     read = defaultdict(list)  # name → lines
-    for node in ast.walk(script.tree):
+    for node in visited(script.text):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("args", "run"):
             read[node.attr].append(node.lineno)
     pending = [name for name in methods if name in read]
@@ -496,7 +503,7 @@ def check_metrics(repo: Repository) -> None:
             continue
         inside = {id(x) for x in ast.walk(nodes[0])}
         written = defaultdict(int)
-        for node in ast.walk(script.tree):
+        for node in visited(script.text):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
                 if METRIC.fullmatch(node.value):
                     written[node.value] = written[node.value] or node.lineno
@@ -578,7 +585,7 @@ def check_metadata(repo: Repository) -> None:
             for extra in sorted(extras - extras_of[name]):
                 repo.problem(place, f"has {name}[{extra}], but pyproject.toml has no such extra; use what it has")
         names = {name for name, _, _ in dependencies}
-        for node in ast.walk(script.tree):
+        for node in visited(script.text):
             if isinstance(node, ast.Import):
                 modules = [alias.name.split(".")[0] for alias in node.names]
             elif isinstance(node, ast.ImportFrom):

@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 EPSILON = "advantages.std(correction=0) + 1e-8"
 COPIES = [  # the scripts whose ppo_loss is ppo.py's
-    "ppo", "ppo_atari", "ppo_atari_lstm", "ppo_atari_visual", "ppo_continuous_action", "ppo_multidiscrete", "ppo_procgen",
+    "ppo", "ppo_atari", "ppo_atari_lstm", "ppo_atari_visual", "ppo_continuous_action", "ppo_multidiscrete",
+    "ppo_procgen",
 ]  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def test_a_change_in_one_copys_loss_fails_make_test_and_says_how_to_mend_it(copy
     (line,) = re.findall(r"cleanrl/ppo_multidiscrete\.py · .*?tests/variants\.toml", made.stdout)[:1]
     assert line.startswith(
         "cleanrl/ppo_multidiscrete.py · Advantages and loss · ppo_loss: differs from cleanrl/ppo.py, which owns it; "
-        "make the change there and carry it down with `python -m tests.check_variants --propagate ppo`, or undo it here;"
+        "make the change there and carry it down with `python -m tests.check_variants --propagate ppo`, or undo it "
     )
     assert re.search(r"- cleanrl/ppo\.py:\d+: .*1e-8", made.stdout)
     assert re.search(r"\+ cleanrl/ppo_multidiscrete\.py:\d+: .*1e-7", made.stdout)
@@ -121,13 +122,13 @@ def test_the_same_change_in_the_trunk_is_carried_to_every_copy(copy):
 
 
 def test_a_change_that_fits_everywhere_leaves_no_problem_and_twice_is_as_once(copy, check):
-    change(copy, "cleanrl/ppo.py", "EPISODE = [", "EPISODE = [ ")
+    change(copy, "cleanrl/ppo.py", '".tmp"', '".part"')
     status, lines = check("--propagate", "cleanrl/ppo.py")
     assert status == 0, lines
     scripts = sorted((copy / "cleanrl").glob("*.py"))
     assert len([line for line in lines if line.endswith(": carried")]) == len(scripts) - 1
     texts = [path.read_text() for path in scripts]
-    assert all("EPISODE = [ " in text for text in texts)
+    assert all('".part"' in text and '".tmp"' not in text for text in texts)
     status, lines = check("--propagate", "ppo")
     assert status == 0, lines
     assert len([line for line in lines if line.endswith(": has the change already")]) == len(scripts) - 1
@@ -314,7 +315,7 @@ def test_definitions_in_another_order(copy, check):
     the_problem(lines, "cleanrl/ppo_multidiscrete.py · Checkpoints ·", "stands in another place than in cleanrl/ppo.py")
 
 
-# ------------------------------------------------------------------------------------------------------ --fix, --propose
+# ----------------------------------------------------------------------------------------------------- --fix, --propose
 
 
 def test_fix_rewrites_diffs_and_links(copy, check):
