@@ -274,7 +274,7 @@ MISTAKES = {
         ["docs/diffs/ppo_numpy.diff: is not the diff from ppo.py to ppo_numpy.py any more", "--fix"],
     ),
     "a link to another line": (
-        "docs/details.md", "#L", "#L9", ["docs/details.md: 1 lines of links are not where", "--fix"],
+        "docs/details.md", "#L", "#L9", ["docs/details.md: links in 1 of its lines are not where", "--fix"],
     ),
     "a test that is not there": (
         "docs/details.md", "[`test_weights_are_orthogonal_and_biases_zero`]", "[`test_weights`]",
