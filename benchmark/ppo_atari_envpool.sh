@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# The runs of ppo_atari_envpool.py: three games, three seeds, one after the other.
+# ppo_atari_envpool.py on the three environments with published results, three seeds.
+# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
-for env_id in Pong-v5 Breakout-v5 BeamRider-v5; do
-    for seed in 1 2 3; do
-        python cleanrl/ppo_atari_envpool.py --env-id "$env_id" --seed "$seed"
-    done
-done
+python benchmark/sweep.py --command "python cleanrl/ppo_atari_envpool.py" --num-seeds 3 \
+    --env-ids Breakout-v5 Pong-v5 BeamRider-v5 "$@"

@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
-# The runs of ppo_atari_multigpu.py: three games, three seeds, on two processes of this machine.
+# ppo_atari_multigpu.py with two processes on the three environments with published results, three seeds.
+# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
-for env_id in PongNoFrameskip-v4 BreakoutNoFrameskip-v4 BeamRiderNoFrameskip-v4; do
-    for seed in 1 2 3; do
-        torchrun --standalone --nnodes=1 --nproc_per_node=2 \
-            cleanrl/ppo_atari_multigpu.py --env-id "$env_id" --seed "$seed"
-    done
-done
+python benchmark/sweep.py --num-seeds 3 \
+    --command "torchrun --standalone --nnodes=1 --nproc_per_node=2 cleanrl/ppo_atari_multigpu.py" \
+    --env-ids BreakoutNoFrameskip-v4 PongNoFrameskip-v4 BeamRiderNoFrameskip-v4 "$@"

@@ -41,8 +41,17 @@ HOOKS = {  # the functions to time: of each list the first that the script has
 }
 PARTS = ("environment", "policy", "update")  # update: from the advantages to the log; policy: all the rest
 SB3_THREADS = {"default threads": None, "1 thread": 1}
-BF16 = {"arguments": "--precision bf16 --vectorization async", "against": "--vectorization async"}
-DEFAULTS = {"ppo_atari": BF16, "ppo_atari_lstm": BF16}  # what isn't typed
+ASYNC = {"arguments": "--precision bf16 --vectorization async", "against": "--vectorization async"}
+SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of a rollout, as one minibatch of the usual size: quicker
+DEFAULTS = {  # what isn't typed
+    "ppo_atari": ASYNC,
+    "ppo_atari_lstm": ASYNC,
+    "ppo_atari_envpool": {"arguments": "--precision bf16 --env-threads 2", "against": "--env-threads 2"},
+    "ppo_procgen": {
+        "arguments": f"--precision bf16 {SHORT}", "sb3": False,
+        "against": f"--no-channels-last --no-malloc-tuning {SHORT}",
+    },
+}  # fmt: skip
 
 
 @dataclass
@@ -197,13 +206,14 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
     if threads:
         torch.set_num_threads(threads)
     policy, make_envs = "MlpPolicy", make_vec_env
-    if "NoFrameskip" in args["env_id"]:
+    env_id = re.sub("^(?!.*/)(.*)-v5$", r"\1NoFrameskip-v4", args["env_id"])  # EnvPool's name of the game
+    if "NoFrameskip" in env_id:
         import ale_py
 
         gym.register_envs(ale_py)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         policy, make_envs = "CnnPolicy", make_atari_env
-    envs = make_envs(args["env_id"], args["num_envs"], seed=args["seed"])
+    envs = make_envs(env_id, args["num_envs"], seed=args["seed"])
     if policy == "CnnPolicy":
         envs = VecFrameStack(envs, 4)
     elif len(envs.observation_space.shape) > 1:

@@ -237,7 +237,7 @@ class EpisodicLife(gym.Wrapper):
         self.game_over = terminated or truncated
         if self.game_over:
             info = info | {"game_return": self.game_return, "game_length": self.game_length}
-        return observation, reward, terminated, truncated, info
+        return np.array(observation), reward, terminated, truncated, info  # a copy, some environments reuse theirs
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         ended = {}

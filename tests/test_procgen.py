@@ -1,0 +1,500 @@
+"""What ppo_procgen.py adds to ppo_atari.py: Procgen's games and levels, scaled rewards, IMPALA's network, evaluation on
+levels that training never saw."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import ppo_procgen as ppo
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import assert_same_state, checkpoints, error_line, rows, run, scalars, state, tree, words
+
+procgen = pytest.importorskip(
+    "procgen",
+    reason="Procgen is not installed: pip install --no-deps -r requirements-procgen.txt",
+    exc_type=ImportError,
+)
+
+SCRIPT = Path(ppo.__file__)
+GAMES = [
+    "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
+    "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
+]  # fmt: skip
+# 6 updates of 48 steps, checkpoints after 2, 4 and 6; on this level of jumper an episode of a random agent has 6 steps
+SMALL = {
+    "env_id": "jumper", "num_levels": 1, "total_timesteps": 288, "num_envs": 3, "num_steps": 16, "num_minibatches": 2,
+    "update_epochs": 1, "checkpoints": 3, "num_threads": 1, "cuda": False, "malloc_tuning": False,
+}  # fmt: skip
+ALL = range(2**31 - 1)
+
+
+def train(**arguments):
+    return ppo.main(ppo.Args(**SMALL | arguments))
+
+
+def make_envs(game="jumper", n=3, levels=ALL, mode="easy", threads=1):
+    return ppo.VectorEnv(game, n, mode, levels, threads)
+
+
+def spy(monkeypatch, owner, name):
+    """Records the arguments and the result of every call of owner.name."""
+    calls, original = [], getattr(owner, name)
+
+    def wrapper(*arguments, **options):
+        result = original(*arguments, **options)
+        calls.append((arguments, result))
+        return result
+
+    monkeypatch.setattr(owner, name, wrapper)
+    return calls
+
+
+def frames(envs, seed, steps=20):
+    """All frames of some random play."""
+    rng = np.random.default_rng(0)
+    return np.array([envs.reset(seed), *(envs.step(rng.integers(0, 15, envs.envs.num))[0] for _ in range(steps))])
+
+
+def same_statistics(one, other):
+    one, other = one["statistics"]["returns"], other["statistics"]["returns"]
+    return all(torch.equal(one[name], other[name]) for name in ("mean", "var")) and one["count"] == other["count"]
+
+
+# The games
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_every_game_steps_starts_anew_and_reports_its_episodes(game):
+    n, rng, rewards, reported = 32, np.random.default_rng(0), [[] for _ in range(32)], []
+    envs = make_envs(game, n, threads=2)
+    raw = procgen.ProcgenGym3Env(num=n, env_name=game, distribution_mode="easy", rand_seed=5, num_threads=2)
+    assert np.array_equal(envs.reset(5), raw.observe()[1]["rgb"])
+    for _ in range(1000):
+        actions = rng.integers(0, 15, n)
+        observations, paid, dones, episodes = envs.step(actions)
+        raw.act(actions)
+        raw_rewards, raw_observations, first = raw.observe()
+        assert observations.shape == (n, 64, 64, 3) and observations.dtype == np.uint8
+        assert np.array_equal(observations, raw_observations["rgb"])  # of a next episode where one ended
+        assert np.array_equal(paid, raw_rewards) and np.array_equal(dones, first)
+        for i in range(n):
+            rewards[i].append(float(raw_rewards[i]))
+        ended = [rewards[i] for i in np.flatnonzero(first)]
+        assert episodes == [(pytest.approx(sum(episode), abs=1e-9), len(episode)) for episode in ended]
+        for i in np.flatnonzero(first):
+            rewards[i] = []
+        reported += episodes
+        if len(reported) >= 4:
+            break
+    assert len(reported) >= 4
+
+
+def test_the_script_knows_the_library_s_games_modes_and_actions(in_tmp_path):
+    assert ppo.load_procgen().ENV_NAMES == GAMES
+    assert list(ppo.load_procgen().EXPLORATION_LEVEL_SEEDS.keys() ^ set(ppo.MODES["exploration"])) == []
+    assert ppo.MODES.keys() == ppo.load_procgen().DISTRIBUTION_MODE_DICT.keys()
+    envs = make_envs()
+    envs.reset(0)
+    assert envs.envs.ac_space.eltype.n == envs.action_space.n == 15
+    for mode, games in ppo.MODES.items():
+        for game in games or GAMES[:1]:
+            frames(make_envs(game, mode=mode), seed=1, steps=2)  # Procgen would end this process at a wrong pair
+
+
+def test_the_seed_seeds():
+    one = frames(make_envs(), 7)
+    assert np.array_equal(one, frames(make_envs(), 7))
+    envs = make_envs()
+    frames(envs, 3)
+    assert np.array_equal(one, frames(envs, 7))  # whatever was played before
+    assert np.array_equal(one, frames(make_envs(threads=3), 7))
+    assert not np.array_equal(one[0], frames(make_envs(), 8, steps=0)[0])
+
+
+def test_fresh_episodes_start_from_seeds_of_their_own(in_tmp_path, monkeypatch):
+    resets = spy(monkeypatch, ppo.VectorEnv, "reset")
+    small = {"num_levels": 0, "total_timesteps": 144}
+    train(**small)
+    train(**small, seed=2)
+    seeds = [arguments[1] for arguments, _ in resets]
+    assert len(set(seeds)) == len(seeds) == 6  # at the start and after each checkpoint but the last
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    firsts = [result for _, result in resets]
+    assert not np.array_equal(firsts[0], firsts[1]) and not np.array_equal(firsts[0], firsts[3])
+
+
+def level_numbers(envs, seed=1):
+    envs.reset(seed)
+    return [int(info["level_seed"]) for info in envs.envs.get_info()]
+
+
+def test_episodes_are_played_on_the_levels_asked_for():
+    assert set(level_numbers(make_envs("coinrun", 60, range(7, 10)))) == {7, 8, 9}
+    assert set(level_numbers(make_envs("coinrun", 60, range(2**31 - 2, 2**31 - 1)))) == {2**31 - 2}
+    raw = procgen.ProcgenGym3Env(num=60, env_name="coinrun", rand_seed=1, num_levels=0, distribution_mode="easy")
+    assert level_numbers(make_envs("coinrun", 60)) == [info["level_seed"] for info in raw.get_info()]
+    assert set(level_numbers(make_envs("coinrun", 4, mode="exploration"))) == {1949448038}
+    easy, hard = make_envs("coinrun", 1, range(7, 8)), make_envs("coinrun", 1, range(7, 8), "hard")
+    assert not np.array_equal(easy.reset(1), hard.reset(1))
+
+
+@pytest.mark.parametrize(
+    ("flags", "training", "test"),
+    [
+        ({}, range(2**31 - 1), None),
+        ({"num_levels": 200, "eval_start_level": 200}, range(200), range(200, 2**31 - 1)),
+        ({"num_levels": 5, "start_level": 9, "eval_start_level": 2, "eval_num_levels": 7}, range(9, 14), range(2, 9)),
+        ({"distribution_mode": "exploration", "env_id": "maze"}, range(158988835, 158988836), None),
+    ],
+)
+def test_the_flags_choose_the_levels(flags, training, test):
+    sets = ppo.level_sets(ppo.Args(**flags))
+    assert sets == {"training": training} | ({"test": test} if test else {})
+
+
+def test_training_and_evaluation_play_on_their_levels(in_tmp_path, monkeypatch):
+    made = spy(monkeypatch, ppo.VectorEnv, "__init__")
+    train(total_timesteps=48, checkpoints=1, start_level=3, eval_start_level=0, eval_num_levels=1, episodes=1)
+    assert [arguments[4] for arguments, _ in made] == [range(3, 4), range(3, 4), range(1)]
+
+
+# Scaled rewards
+
+
+def make_scaled(monkeypatch, results):
+    """A NormalizedVectorEnv of two environments that step to these (rewards, dones)."""
+    steps = iter(results)
+
+    def step(self, actions):
+        rewards, dones = next(steps)
+        return None, np.array(rewards, np.float32), np.array(dones, np.float32), []
+
+    monkeypatch.setattr(ppo.VectorEnv, "step", step)
+    monkeypatch.setattr(ppo.VectorEnv, "reset", lambda self, seed: np.zeros((2, 64, 64, 3), np.uint8))
+    envs = ppo.NormalizedVectorEnv("jumper", 2, "easy", ALL, 1, reward_gamma=0.9)
+    envs.reset(0)
+    return envs
+
+
+def test_rewards_are_scaled_by_the_spread_of_the_discounted_return(monkeypatch):  # cont-8
+    rng = np.random.default_rng(1)
+    played = [(rng.normal(3, 10, 2), rng.integers(0, 4, 2) == 0) for _ in range(40)]
+    envs, discounted, seen = make_scaled(monkeypatch, played), np.zeros(2), []
+    for i, (rewards, dones) in enumerate(played):
+        if i == 20:  # fresh episodes: the sums begin anew, the statistics go on
+            envs.reset(1)
+            discounted = np.zeros(2)
+        rewards = np.float32(rewards)
+        discounted = 0.9 * discounted + rewards
+        seen.extend(discounted)
+        weight = len(seen) + 1e-4  # it starts as if 1e-4 rows of mean 0 and variance 1 had been seen
+        mean = np.sum(seen) / weight
+        var = (np.sum((np.array(seen) - mean) ** 2) + 1e-4 * (1 + mean**2)) / weight
+        np.testing.assert_allclose(envs.step(None)[1], (rewards / np.sqrt(var + 1e-8)).clip(-10, 10), rtol=1e-6)
+        discounted[dones] = 0.0
+
+
+def test_scaled_rewards_are_clipped(monkeypatch):  # cont-9
+    envs = make_scaled(monkeypatch, [((5.0, -5.0), (0, 0))])
+    envs.return_statistics.var, envs.return_statistics.count = np.float64(1e-4), 1e12
+    assert envs.step(None)[1].tolist() == [10.0, -10.0]
+
+
+def test_training_scales_with_its_own_discount_and_reports_the_game_s_returns(in_tmp_path, monkeypatch):
+    steps, made = spy(monkeypatch, ppo.VectorEnv, "step"), spy(monkeypatch, ppo.NormalizedVectorEnv, "__init__")
+    gae = spy(monkeypatch, ppo, "compute_gae")
+    folder = train(num_steps=48, total_timesteps=144)  # one rollout
+    reported = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
+    assert reported == [episode[0] for _, result in steps for episode in result[3]]
+    assert set(reported) == {0.0, 10.0}
+    assert made[0][0][0].gamma == ppo.Args.reward_gamma == 0.99 and gae[0][0][5] == 0.999
+    paid = np.concatenate([result[1] for _, result in steps])
+    learned = gae[0][0][0].flatten()
+    assert ((paid > 0) == (learned > 0)).all() and not np.isclose(paid[paid > 0], learned[paid > 0]).any()
+
+
+# The network
+
+
+def test_the_network_has_the_published_size():
+    agent = ppo.Agent(15)
+    assert sum(parameter.numel() for parameter in agent.parameters()) == 626_256
+
+
+def test_the_layers_are_initialised_as_in_baselines():
+    torch.manual_seed(1)
+    agent, layers = ppo.Agent(15), []
+    for name, layer in agent.network.named_modules():
+        if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear)):
+            layers.append(name)
+            receptive = layer.weight[0, 0].numel()
+            fans = receptive * (layer.weight.shape[0] + layer.weight.shape[1])
+            bound = (6 / fans) ** 0.5  # uniform within Glorot's bound
+            assert 0.9 * bound < layer.weight.abs().max() <= bound
+            assert layer.weight.var().item() == pytest.approx(bound**2 / 3, rel=0.2)
+            assert not layer.bias.any()
+    assert len(layers) == 3 * 5 + 1
+    assert torch.allclose(agent.actor.weight @ agent.actor.weight.T, 1e-4 * torch.eye(15), atol=1e-8)
+    assert agent.critic.weight.norm().item() == pytest.approx(1.0)
+    assert not agent.actor.bias.any() and not agent.critic.bias.any()
+
+
+def plain_network(agent, obs):
+    """IMPALA's network, written down from the paper's figure: the hidden layer at observations (M, 64, 64, 3)."""
+    weights = iter([p.detach() for p in agent.network.parameters()])
+
+    def conv(x):
+        return F.conv2d(x, next(weights), next(weights), padding=1)
+
+    x = torch.from_numpy(np.moveaxis(obs.numpy(), -1, 1).astype(np.float32) / 255)
+    for _ in range(3):
+        x = F.max_pool2d(conv(x), 3, 2, 1)
+        for _ in range(2):
+            x = x + conv(conv(x.clamp(min=0)).clamp(min=0))
+    return F.linear(x.flatten(1).clamp(min=0), next(weights), next(weights)).clamp(min=0)
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_the_network_is_impala_s_in_either_order_of_memory(channels_last):
+    torch.manual_seed(1)
+    agent = ppo.Agent(15, channels_last=channels_last)
+    for parameter in agent.parameters():
+        parameter.data += 0.02 * torch.randn_like(parameter)  # biases that are not 0
+    order, strides = torch.channels_last if channels_last else torch.contiguous_format, []
+    agent.network[0].register_forward_hook(lambda layer, x, y: strides.append(x[0].is_contiguous(memory_format=order)))
+    obs = torch.randint(0, 256, (5, 64, 64, 3), dtype=torch.uint8)
+    torch.testing.assert_close(agent.get_hidden(obs), plain_network(agent, obs), rtol=1e-4, atol=1e-5)
+    assert strides == [True]
+    obs[0, 0, 0] += 100
+    assert not torch.equal(agent.get_hidden(obs)[0], agent.get_hidden(obs)[1])
+
+
+def test_bf16_computes_the_network_in_bfloat16_and_the_rest_in_float32():
+    torch.manual_seed(0)
+    full, half = ppo.Agent(15), ppo.Agent(15, "bf16")
+    half.load_state_dict(full.state_dict())
+    seen = []
+    for layer in half.network:
+        layer.register_forward_hook(lambda layer, inputs, output: seen.append(output.dtype))
+    obs, action = torch.randint(0, 256, (16, 64, 64, 3), dtype=torch.uint8), torch.arange(16) % 15
+    results = [agent.get_action_and_value(obs, action) for agent in (full, half)]
+    assert set(seen) == {torch.bfloat16}
+    for i, (one, other) in enumerate(zip(*results)):
+        assert one.dtype == other.dtype
+        assert torch.allclose(one, other, atol=0.03) and (i == 0 or not torch.equal(one, other))
+
+
+def test_the_ratio_of_the_first_minibatch_is_one(in_tmp_path, monkeypatch):
+    losses = spy(monkeypatch, ppo, "ppo_loss")
+    train(checkpoints=1, precision="bf16")
+    for (log_prob, _, value, old_log_probs, old_values, *_), _ in losses[::2]:
+        torch.testing.assert_close(log_prob, old_log_probs, rtol=0, atol=2e-3)
+        torch.testing.assert_close(value, old_values, rtol=0, atol=5e-2)
+
+
+RSS = """
+import sys, torch, ppo_procgen as ppo
+def rss():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+torch.set_num_threads(1)
+if sys.argv[1] == "tuned":
+    ppo.tune_malloc()
+x = [torch.ones(2**23) for _ in range(8)]  # 256 MiB
+full = rss()
+del x
+print(full - rss())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
+def test_malloc_tuning_keeps_the_memory_that_is_freed(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(SCRIPT.parent))
+    freed = {}
+    for kind in ("tuned", "plain"):
+        done = subprocess.run([sys.executable, "-c", RSS, kind], capture_output=True, text=True, check=True)
+        freed[kind] = int(done.stdout)
+    assert freed["tuned"] < 2**26 < 2**27 < freed["plain"]
+
+
+def test_malloc_is_tuned_only_when_asked_for(in_tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(ppo, "tune_malloc", lambda: calls.append(True))
+    train(total_timesteps=48, malloc_tuning=False)
+    assert calls == []
+    train(total_timesteps=48, malloc_tuning=True)
+    assert calls == [True]
+
+
+# Checkpoints and evaluation
+
+TEST_LEVELS = {"eval_start_level": 3, "eval_num_levels": 1, "episodes": 2}  # its episodes are short too
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(in_tmp_path):
+    whole = train(precision="bf16", **TEST_LEVELS)
+    cut = Path("cut")
+    subprocess.run(["cp", "-r", whole, cut], check=True)
+    for update in (4, 6):
+        (cut / "checkpoints" / f"{update}.pt").unlink()
+    ppo.main(ppo.Args(resume=str(cut)))
+    assert checkpoints(cut) == [2, 4, 6]
+    assert_same_state(state(cut, 6), state(whole, 6))
+    assert same_statistics(state(cut, 6), state(whole, 6))
+    assert rows(cut, "episodes.csv", ["seconds"]) == rows(whole, "episodes.csv", ["seconds"]) != []
+    assert rows(cut, "metrics.csv", ["charts/SPS"]) == rows(whole, "metrics.csv", ["charts/SPS"])
+    assert rows(cut, "evaluation.csv") == rows(whole, "evaluation.csv")
+    one, other = scalars(cut), scalars(whole)
+    assert all(one[tag] == other[tag] for tag in other.keys() - {"charts/SPS"})
+
+
+def test_evaluation_and_videos_do_not_change_the_training(in_tmp_path):
+    plain, watched = train(), train(capture_video=True, **TEST_LEVELS)
+    assert_same_state(state(plain, 6), state(watched, 6))
+    assert same_statistics(state(plain, 6), state(watched, 6))
+    assert rows(plain, "episodes.csv", ["seconds"]) == rows(watched, "episodes.csv", ["seconds"])
+    assert not (plain / "evaluation.csv").exists()
+    assert sorted(file.name for file in watched.glob("videos/*")) == ["2.mp4", "4.mp4", "6.mp4"]
+
+
+def test_checkpoints_are_evaluated_on_training_and_test_levels(in_tmp_path, monkeypatch, capsys):
+    evaluations = spy(monkeypatch, ppo, "evaluate")
+    folder = train(**TEST_LEVELS)
+    written = rows(folder, "evaluation.csv")
+    assert list(written[0]) == ["global_step", "levels", "episodic_return", "episodic_length"]
+    assert [(row["global_step"], row["levels"]) for row in written] == [
+        (str(step), name) for step in (96, 192, 288) for name in ("training", "test") for _ in range(2)
+    ]
+    played = [episode for _, result in evaluations for episode in result]
+    assert [(float(row["episodic_return"]), int(row["episodic_length"])) for row in written] == played
+    assert capsys.readouterr().out.count("mean return on the training levels") == 3
+
+
+def test_evaluation_plays_the_first_episode_of_each_environment_with_frozen_weights():
+    torch.manual_seed(0)
+    agent, args = ppo.Agent(15), ppo.Args(env_id="jumper", num_threads=1)
+    agent.get_hidden = lambda obs: obs[:, ::4, ::4, 0].flatten(1).float() / 255  # quicker than convolutions
+    agent.actor.weight.data *= 30
+    before = {name: weight.clone() for name, weight in agent.state_dict().items()}
+    results = ppo.evaluate(agent, args, range(1), 66)
+    assert len(results) == 66 and results[:64] == ppo.evaluate(agent, args, range(1), 64)
+    assert results[:64] != ppo.evaluate(agent, ppo.Args(env_id="jumper", seed=2), range(1), 64)
+    assert all(torch.equal(weight, before[name]) for name, weight in agent.state_dict().items())
+    # by hand: the same draws, and one environment after the other
+    *seeds, noise_seed = np.random.SeedSequence(1, spawn_key=(1,)).generate_state(3)
+    rng, returns, envs, expected = np.random.default_rng(noise_seed), np.zeros(64), make_envs(n=64, levels=range(1)), {}
+    observation, length = envs.reset(int(seeds[0] >> 1)), 0
+    while len(expected) < 64:
+        with torch.no_grad():
+            logits = agent.actor(agent.get_hidden(torch.from_numpy(observation))).numpy()
+        observation, rewards, dones, _ = envs.step((logits + rng.gumbel(size=(64, 15)).astype(np.float32)).argmax(-1))
+        returns, length = returns + rewards, length + 1
+        for i in np.flatnonzero(dones):
+            expected.setdefault(i, (returns[i], length))
+    assert results[:64] == [expected[i] for i in range(64)]
+
+
+def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_path):
+    stdout, stderr = run(*words(**SMALL | {"checkpoints": 1}), script=SCRIPT)
+    (folder,) = in_tmp_path.glob("runs/jumper__ppo_procgen__1__*")
+    assert stderr == "" and "100%" in stdout
+    before = tree(folder)
+    typed = ["--evaluate", str(folder), "--episodes", "2"]
+    stdout, stderr = run(*typed, "--eval-start-level", "3", "--eval-num-levels", "1", script=SCRIPT)
+    assert stderr == "" and tree(folder) == before  # it writes nothing
+    training, test, gap = [line for line in stdout.splitlines() if line.startswith(str(folder))]
+    assert training.endswith("over 2 episodes on the training levels 0 to 0")
+    assert test.endswith("over 2 episodes on the test levels 3 to 3")
+    means = [float(line.split("return ")[1].split(" ±")[0]) for line in (training, test)]
+    assert f"the return is {means[0] - means[1]:.2f} higher on the training levels" in gap
+    stdout, stderr = run(*typed, "--capture-video", script=SCRIPT)
+    assert stderr == "" and "test levels" not in stdout
+    (video,) = folder.glob("checkpoints/*.mp4")
+    capture = cv2.VideoCapture(str(video))
+    length = int(stdout.split("episode 0: return ")[1].split("length ")[1].split()[0])
+    assert int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) == length and capture.get(cv2.CAP_PROP_FPS) == 15
+    whole, picture = capture.read()
+    assert whole and picture.shape == (512, 512, 3) and picture.std() > 10  # the game, drawn for people
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"env_id": "starpilt"}, "Near matches: starpilot"),
+        ({"env_id": "procgen-coinrun-v0"}, "Near matches: coinrun"),
+        ({"env_id": "CartPole-v1"}, "bigfish, bossfight, caveflyer"),
+        ({"distribution_mode": "medium"}, "easy or hard or extreme"),
+        ({"distribution_mode": "memory", "env_id": "bigfish"}, "it is for caveflyer, dodgeball"),
+        ({"distribution_mode": "exploration"}, "leave out --num-levels"),
+        ({"distribution_mode": "exploration", "num_levels": 0, "eval_start_level": 0}, "leave out --num-levels"),
+        ({"precision": "fp8"}, "fp32 or bf16"),
+        ({"num_levels": -1}, "--num-levels -1: must be"),
+        ({"num_levels": 0, "start_level": 5}, "--start-level 5: needs --num-levels"),
+        ({"num_levels": 2**31 - 5, "start_level": 5}, "Procgen's last is 2147483646"),
+        ({"eval_num_levels": 5}, "needs --eval-start-level"),
+        ({"num_levels": 10, "eval_start_level": 9}, "test levels 9 to 2147483646 are not apart"),
+        ({"num_levels": 0, "eval_start_level": 9}, "say --num-levels 200"),
+        ({"reward_gamma": 1.5}, "--reward-gamma 1.5"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_creates_nothing(in_tmp_path, capsys, flags, said):
+    with pytest.raises(SystemExit) as stop:
+        train(**flags)
+    assert stop.value.code == 2 and said in error_line(capsys.readouterr().err, ppo)
+    assert not list(in_tmp_path.iterdir())
+
+
+def test_a_mistake_as_typed(in_tmp_path):
+    _, stderr = run("--env-id", "starpilt", status=2, script=SCRIPT)
+    assert "Near matches: starpilot" in error_line(stderr, ppo)
+    assert not list(in_tmp_path.iterdir())
+
+
+def test_without_procgen_it_says_how_to_install_it(in_tmp_path, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.split(".")[0] == "procgen"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "procgen", None)
+    with pytest.raises(SystemExit) as stop:
+        train()
+    assert stop.value.code == 2
+    assert "pip install --no-deps -r requirements-procgen.txt" in error_line(capsys.readouterr().err, ppo)
+
+
+def test_a_resumed_run_keeps_its_episodes_and_levels(in_tmp_path, capsys):
+    folder = train(**TEST_LEVELS)
+    for update in (4, 6):
+        (folder / "checkpoints" / f"{update}.pt").unlink()
+    for flags in ({"episodes": 5}, {"eval_start_level": 6}, {"num_levels": 2}):
+        with pytest.raises(SystemExit) as stop:
+            ppo.main(ppo.Args(resume=str(folder), **flags))
+        assert stop.value.code == 2 and "leave the flag out" in error_line(capsys.readouterr().err, ppo)
+
+
+def test_statistics_of_another_shape_are_one_line(in_tmp_path, capsys):
+    folder = train(checkpoints=1)
+    content = state(folder, 6)
+    content["statistics"]["returns"]["var"] = torch.ones(4, dtype=torch.float64)
+    torch.save(content, folder / "checkpoints" / "6.pt")
+    with pytest.raises(SystemExit) as stop:
+        ppo.main(ppo.Args(evaluate=str(folder)))
+    assert stop.value.code == 2 and "does not fit" in error_line(capsys.readouterr().err, ppo)
+
+
+# Learning
+
+
+def test_it_learns_a_level_of_jumper(in_tmp_path):
+    envs, rng = make_envs(n=64, levels=range(1)), np.random.default_rng(0)
+    envs.reset(1)
+    chance = [episode[0] for _ in range(200) for episode in envs.step(rng.integers(0, 15, 64))[3]]
+    assert np.mean(chance) < 7.5  # a jump too few or too many misses the carrot, which pays 10
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 3, "total_timesteps": 3072}
+    folder = train(**sizes, precision="bf16", checkpoints=1)
+    returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
+    assert np.mean(returns[-200:]) > 9.5
