@@ -3,13 +3,17 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train test results lock clean
+.PHONY: train test test-docker results docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
 
 test: .venv/test
 	$(BIN)/python -m pytest
+
+# Builds the Dockerfile without a daemon and runs every script in it, as root: apt-get install buildah crun debootstrap
+test-docker:
+	tests/docker_build.sh
 
 # Rebuilds the README's table and picture from benchmark/results.
 results: .venv/test
@@ -27,6 +31,15 @@ results: .venv/test
 	@echo "Installing requirements-dev.txt into .venv (once; a few minutes)"
 	$(PIP) -r requirements-dev.txt
 	touch $@ .venv/train
+
+# The pages, into site/; a warning is an error. (Material's notice on the future of mkdocs isn't one, and is left out.)
+docs: .venv/docs/done
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/python -m mkdocs build --strict
+
+.venv/docs/done: requirements-docs.txt
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-docs.txt
+	touch $@
 
 # Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.
 COMPILE = .venv/lock/bin/pip-compile --quiet --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
