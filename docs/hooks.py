@@ -27,14 +27,15 @@ RESULTS = ROOT / "benchmark" / "results"
 SECTIONS = {
     "Start": ["index"],
     "Scripts": [
-        "ppo", "ppo_multidiscrete", "ppo_continuous_action", "ppo_numpy", "ppo_atari", "ppo_atari_lstm", "ppo_atari_envpool",
-        "ppo_atari_multigpu", "ppo_procgen",
+        "ppo", "ppo_multidiscrete", "ppo_continuous_action", "ppo_numpy", "ppo_atari", "ppo_atari_lstm",
+        "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_procgen",
     ],
     "Understand": ["details", "how-an-episode-ends", "gradients-by-hand", "speed"],
     "Use": ["resume-evaluate-share", "tracking", "sweeps", "make-it-your-own", "troubleshooting"],
 }  # fmt: skip
 PARTS = {
-    "options": "Options", "details": "Details", "metrics": "Metrics", "result": "Results", "diff": "The diff to the parent",
+    "options": "Options", "details": "Details", "metrics": "Metrics", "result": "Results",
+    "diff": "The diff to the parent",
 }  # fmt: skip
 LINK = re.compile(r"\]\((\.\./[^)#\s]+)(?:#L(\d+)(?:-L\d+)?)?\)")
 
@@ -53,8 +54,18 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def options(script: str) -> str:
-    """A table of Args: flag, default and inline help, by its groups."""
+def options(script: str, unlike: str | None = None) -> str:
+    """A table of Args: flag, default and inline help, by its groups; only what differs from the script `unlike`."""
+    if unlike:
+        head, *rows = options(script).splitlines()
+        rows, others = (
+            [row for row in table if row.startswith("| `--")] for table in (rows, options(unlike).splitlines())
+        )
+        new = [row for row in rows if row not in others and "`--exp-name" not in row]
+        flags = [row.split("`")[1].split()[0] for row in rows]
+        gone = [flag for row in others if (flag := row.split("`")[1].split()[0]) not in flags]
+        text = f"Those of {unlike}.py" + (f", without `{'`, `'.join(gone)}`" if gone else "")
+        return f"{text}, except:\n\n" + "\n".join([head, "|---|---|---|", *new]) + "\n" if new else f"{text}.\n"
     text = source(script)
     (args,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == "Args")
     lines, rows = text.splitlines(), ["| option | default | |", "|---|---|---|"]
@@ -72,7 +83,9 @@ def options(script: str) -> str:
             break
     known = [node.target.id for node in args.body if isinstance(node, ast.AnnAssign)]
     if len(known) != sum("`--" in row for row in rows):
-        raise PluginError(f"docs: {script}.py: an option without an inline help; one knob a line, `name: type = default  # help`")
+        raise PluginError(
+            f"docs: {script}.py: an option without an inline help; one knob a line, `name: type = default  # help`"
+        )
     on = [name for name in known if re.search(rf"^    {name}: bool = True ", text, re.MULTILINE)]
     off = f" What is `True` is turned off by `--no-…`: `--no-{on[-1].replace('_', '-')}`." if on else ""
     return "\n".join(rows) + f"\n\n`python cleanrl/{script}.py --help` prints them too.{off}\n"
@@ -103,7 +116,9 @@ def metrics(script: str) -> str:
             rows.append(f"| {cells} | {meaning} |")
             explained |= written
     if missing := set(names) - explained:
-        raise PluginError(f"docs: {script}.py writes {', '.join(sorted(missing))}, which README.md's table doesn't explain")
+        raise PluginError(
+            f"docs: {script}.py writes {', '.join(sorted(missing))}, which README.md's table doesn't explain"
+        )
     return "\n".join(rows) + "\n\nLosses are means over all minibatches of the update.\n"
 
 
@@ -112,13 +127,19 @@ def results(name: str) -> str:
     if not (RESULTS / f"{name}.md").is_file():
         return ""
     table = (RESULTS / f"{name}.md").read_text()
-    curves = f"![learning curves, {name}](../benchmark/results/{name}.png)\n" if (RESULTS / f"{name}.png").is_file() else ""
+    curves = (
+        f"![learning curves, {name}](../benchmark/results/{name}.png)\n" if (RESULTS / f"{name}.png").is_file() else ""
+    )
     return f"{table}\n{curves}"
 
 
 def parent(script: str) -> str | None:
     found = re.search(r"^Parent: (\w+)\.py", source(script), re.MULTILINE)
     return found and found[1]
+
+
+def fold(title: str, block: str) -> str:
+    return f'??? note "{title}"\n\n' + "\n".join(f"    {line}" for line in block.splitlines()) + "\n"
 
 
 def diff(script: str) -> str:
@@ -128,9 +149,11 @@ def diff(script: str) -> str:
         return ""
     text = path.read_text().rstrip("\n")
     hunks = len(re.findall(r"^@@", text, re.MULTILINE))
+    changes = re.search(r"^Parent: .*?Changes: (.+?)^(?:Details:|\"\"\")", source(script), re.MULTILINE | re.DOTALL)
     title = f"{script}.py against {parent(script)}.py: {hunks} hunks"
     block = f"````diff\n{text}\n````"
-    return f'??? note "{title}"\n\n' + "\n".join(f"    {line}" for line in block.splitlines()) + "\n"
+    intro = " ".join(changes[1].split()) + "\n\n" if changes else ""
+    return intro + fold(title, block)
 
 
 # -------------------------------------------------------------------------------------------------- What was measured
@@ -239,7 +262,11 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri.startswith("source/"):
         return markdown
     details_page = Path(config.docs_dir) / "details.md"
-    page_ids = set(re.findall(r"""(?:\{[^}]*#|id=["'])([\w-]+)""", details_page.read_text())) if details_page.exists() else set()
+    page_ids = (
+        set(re.findall(r"""(?:\{[^}]*#|id=["'])([\w-]+)""", details_page.read_text()))
+        if details_page.exists()
+        else set()
+    )
     scripts = re.search(r"<!-- scripts (.+?) -->", markdown)
     stem = Path(page.file.src_uri).stem
     names = scripts[1].split() if scripts else [stem] if (ROOT / "cleanrl" / f"{stem}.py").is_file() else []
@@ -251,10 +278,15 @@ def on_page_markdown(markdown, page, config, files):
         if part == "result" and "<!-- results " in markdown:
             missing = []
         blocks = [(name, block) for name in missing if (block := place(part, [name], page_ids))]
+        if part == "options":
+            blocks = [(name, block if name == names[0] else options(name, unlike=names[0])) for name, block in blocks]
         if blocks:
             markdown += f"\n## {heading}\n"
         for name, block in blocks:
-            markdown += (f"\n### {heading} of {name}.py\n" if len(blocks) > 1 else "") + f"\n{block}"
+            if part == "details" and name != names[0]:  # the parent's, at other lines, and a few more
+                markdown += "\n" + fold(f"Details of {name}.py", block)
+            else:
+                markdown += (f"\n### {heading} of {name}.py\n" if len(blocks) > 1 else "") + f"\n{block}"
 
     def fill(match):
         if match[1] not in {*PARTS, "speed", "stages"}:
@@ -272,7 +304,9 @@ def on_page_markdown(markdown, page, config, files):
         return f"]({uri}{'#L-' + match[2] if match[2] else ''})"
 
     markdown = LINK.sub(link, markdown)
-    coming = {name for names in SECTIONS.values() for name in names if not (Path(config.docs_dir) / f"{name}.md").exists()}
+    coming = {
+        name for names in SECTIONS.values() for name in names if not (Path(config.docs_dir) / f"{name}.md").exists()
+    }
     if coming:  # a page of the navigation that isn't written yet is named without a link
         markdown = re.sub(rf"\[([^\]]*)\]\((?:{'|'.join(coming)})\.md[^)]*\)", r"\1", markdown)
     return re.sub(r"\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", markdown)  # a folder has no page

@@ -1,5 +1,5 @@
-"""Runs Python command lines, each in a fork of one process that has loaded torch, so that a page's twenty commands don't
-load it twenty times. Reads jobs from stdin, a line of JSON each, and answers with the exit status.
+"""Runs Python command lines, each in a fork of one process that has loaded torch, so that twenty commands don't load it
+twenty times. Reads jobs from stdin, a line of JSON each, and answers with the exit status.
 
 A job: argv (without python), folder, env, output (a file for stdout) and errors (one for stderr)."""
 
