@@ -3,13 +3,21 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train test test-docker results docs lock clean
+.PHONY: train test test-slurm test-aws test-docker results docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
 
 test: .venv/test
 	$(BIN)/python -m pytest
+
+# A real Slurm on this machine, as root: apt-get install slurmctld slurmd slurm-client munge
+test-slurm: .venv/test
+	$(BIN)/python -m pytest -rs tests/slurm_array.py
+
+# boto3 and moto, with packages that the rest has no use for, in an environment of their own
+test-aws: .venv/aws/done
+	.venv/aws/bin/python -m pytest -rs --noconftest tests/test_aws.py
 
 # Builds the Dockerfile without a daemon and runs every script in it, as root: apt-get install buildah crun debootstrap
 test-docker:
@@ -27,10 +35,16 @@ results: .venv/test
 	$(PIP) -r requirements.txt
 	touch $@
 
-.venv/test: requirements-dev.txt | .venv/bin/python
+.venv/test: requirements-dev.txt requirements-procgen.txt | .venv/bin/python
 	@echo "Installing requirements-dev.txt into .venv (once; a few minutes)"
 	$(PIP) -r requirements-dev.txt
+	$(PIP) --no-deps -r requirements-procgen.txt
 	touch $@ .venv/train
+
+.venv/aws/done: requirements-aws.txt
+	$(PYTHON) -m venv .venv/aws
+	.venv/aws/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-aws.txt
+	touch $@
 
 # The pages, into site/; a warning is an error. (Material's notice on the future of mkdocs isn't one, and is left out.)
 docs: .venv/docs/done
@@ -44,7 +58,7 @@ docs: .venv/docs/done
 # Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.
 COMPILE = .venv/lock/bin/pip-compile --quiet --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
 	--no-emit-find-links --no-emit-trusted-host pyproject.toml
-TESTED = dev track benchmark mujoco box2d dm-control pybullet
+TESTED = dev track benchmark mujoco box2d dm-control pybullet atari envpool
 lock: | .venv/bin/python
 	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet pip-tools==7.6.2
 	$(COMPILE) --all-extras -o requirements-all.txt

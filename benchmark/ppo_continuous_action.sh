@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The runs behind the README's table of ppo_continuous_action.py, and the ablation of the bootstrap at time limits.
+# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
-for env_id in HalfCheetah-v4 Walker2d-v4 Hopper-v4 InvertedPendulum-v4; do
-    for seed in 1 2 3; do
-        python cleanrl/ppo_continuous_action.py --env-id "$env_id" --seed "$seed"
-    done
-done
-for seed in 1 2 3; do
-    python cleanrl/ppo_continuous_action.py --env-id HalfCheetah-v4 --seed "$seed" --bootstrap-truncated \
-        --exp-name ppo_continuous_action_bootstrap_truncated
-done
+status=0
+python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action.py" --num-seeds 3 \
+    --env-ids HalfCheetah-v4 Walker2d-v4 Hopper-v4 InvertedPendulum-v4 "$@" || status=$?
+if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
+ablation="--bootstrap-truncated --exp-name ppo_continuous_action_bootstrap_truncated"
+python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action.py $ablation" --num-seeds 3 \
+    --env-ids HalfCheetah-v4 "$@" || status=$?
+exit "$status"

@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# The runs behind the README's table of ppo_numpy.py: three environments, five seeds, one after the other.
+# The runs behind the README's table of ppo_numpy.py: three environments, five seeds.
+# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
-for env_id in CartPole-v1 Acrobot-v1 MountainCar-v0; do
-    for seed in 1 2 3 4 5; do
-        python cleanrl/ppo_numpy.py --env-id "$env_id" --seed "$seed"
-    done
-done
+python benchmark/sweep.py --command "python cleanrl/ppo_numpy.py" --num-seeds 5 \
+    --env-ids CartPole-v1 Acrobot-v1 MountainCar-v0 "$@"

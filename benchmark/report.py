@@ -1,105 +1,314 @@
-"""Builds the table and the learning curves of each script from the episodes of its runs.
+"""Tables, learning curves and a page to browse, from run folders alone.
 
-    python benchmark/report.py                         rebuild everything from benchmark/results/runs
+    python benchmark/report.py runs                    tables, curves and report/index.html, from the runs below runs/
+    python benchmark/report.py                         rebuild everything in benchmark/results from the runs kept there
     python benchmark/report.py --keep runs/RUN …       add finished runs to benchmark/results/runs first
 
-For each script it writes benchmark/results/{script}.md, .svg and .png, and puts the table between the two comments
-`<!-- results {script} -->` and `<!-- end of results -->` of README.md and docs/, wherever they stand.
+A run's result is the mean return of its last 100 episodes. Tables give the mean ± standard deviation of the results
+over seeds, and their interquartile mean (what is left without the lowest and the highest quarter, Agarwal et al. 2021;
+of three seeds that is all) with a 95% interval: the percentiles of 9,999 bootstrap samples of the seeds. With
+few seeds such an interval is too narrow rather than too wide.
+
+The tables of benchmark/results stand between the comments `<!-- results {script} -->` and `<!-- end of results -->` of
+README.md and docs/ too.
 """
 
 import csv
 import gzip
+import hashlib
+import io
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import tyro
+from scipy.stats import bootstrap, trim_mean
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmark" / "results"
+TEMPLATE = ROOT / "benchmark" / "report.html"
 LAST = 100  # episodes that a run's result is the mean of
+POINTS = 201  # of a curve
+BROWSER_POINTS = 101  # of a curve in the HTML report
+PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023"]
+NOT_TRAINING = {"seed", "env_id", "resume", "evaluate", "episodes", "capture_video", "track", "wandb_project_name",
+                "wandb_entity"}  # fmt: skip
 
 
 @dataclass
 class Args:
-    keep: list[str] = field(default_factory=list)  # run folders whose episodes and configuration are added first
-    results: Path = RESULTS  # folder that holds runs/ and takes the tables and pictures
+    runs: tyro.conf.Positional[list[Path]] = field(default_factory=list)  # run folders, or folders that hold them
+    output: Path = Path("report")  # folder for the report of those runs
+    keep: list[Path] = field(default_factory=list)  # run folders whose episodes and configuration are kept first
+    results: Path = RESULTS  # folder that holds the kept runs and takes their tables and pictures
 
 
 def fail(message: str):
-    print(f"report.py: error: {message}", file=sys.stderr)
+    print(f"report.py: error: {' '.join(message.split())}", file=sys.stderr)
     raise SystemExit(2)
 
 
-def keep_run(run: Path, results: Path) -> None:
+# ----------------------------------------------------------------------------------------------------------------- Runs
+
+
+class Unreadable(Exception):
+    """A folder that is no run folder, with the reason."""
+
+
+def read_csv(path: Path) -> tuple[list[str], np.ndarray]:
+    """Columns and rows (E, columns) of a CSV file of numbers, perhaps compressed. A half row at its end is left out."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
+    columns = header.decode().split(",")
+    if not rows:
+        return columns, np.empty((0, len(columns)))
+    return columns, np.loadtxt(io.BytesIO(rows), delimiter=",", ndmin=2)
+
+
+class Run:
+    """A run folder, or what is kept of one. Raises Unreadable where something is missing or damaged."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        try:
+            self.config = json.loads((folder / "config.json").read_text())
+            self.arguments = self.config["arguments"]
+            self.script, self.env_id = str(self.arguments["exp_name"]), str(self.arguments["env_id"])
+            self.seed, self.total = int(self.arguments["seed"]), int(self.arguments["total_timesteps"])
+            self.last_update = self.total // (self.arguments["num_envs"] * self.arguments["num_steps"])
+            self.kept = (folder / "episodes.csv.gz").is_file()
+            columns, rows = read_csv(folder / ("episodes.csv.gz" if self.kept else "episodes.csv"))
+            names = ("global_step", "episodic_return", "seconds")
+            self.steps, self.returns, self.seconds = (rows[:, columns.index(name)] for name in names)  # (E,) each
+        except (OSError, EOFError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise Unreadable(f"{folder}: not a whole run folder ({type(error).__name__}: {error})") from None
+        self.label = self.script
+
+    @property
+    def is_complete(self) -> bool:
+        checkpoints = self.folder / "checkpoints"
+        return self.kept or any((checkpoints / f"{self.last_update}{suffix}").is_file() for suffix in (".pt", ".npz"))
+
+    @property
+    def result(self) -> float:
+        """Mean return of the last 100 episodes, NaN without any."""
+        return float(self.returns[-LAST:].mean()) if len(self.returns) else float("nan")
+
+    @property
+    def wall_seconds(self) -> float:
+        """Seconds of training up to the end of the last episode."""
+        return float(self.seconds[-1]) if len(self.seconds) else float("nan")
+
+    @property
+    def steps_per_second(self) -> float:
+        return float(self.steps[-1]) / self.wall_seconds if len(self.steps) else float("nan")
+
+    @cached_property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """The columns of metrics.csv, (updates,) each; empty for a kept run, which has none."""
+        if not (self.folder / "metrics.csv").is_file():
+            return {}
+        try:
+            columns, rows = read_csv(self.folder / "metrics.csv")
+        except ValueError as error:
+            print(f"{self.folder}: metrics.csv can't be read ({error}); its losses are left out", file=sys.stderr)
+            return {}
+        return dict(zip(columns, rows.T))
+
+
+def find_runs(paths: Iterable[Path]) -> list[Run]:
+    """The runs at and below the paths; of two runs of the same arguments the later one. Says on stderr what it leaves
+    out; ends the program with one line if a path is wrong."""
+    folders: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            fail(f"{path}: is not a folder; name run folders, or a folder that holds them")
+        found = [path] if (path / "config.json").is_file() else [p.parent for p in sorted(path.rglob("config.json"))]
+        if not found:
+            fail(f"{path}: holds no run folder; name one that has a config.json, or a folder of such")
+        folders += found
+    runs: dict[str, Run] = {}
+    for folder in sorted(dict.fromkeys(folders), key=lambda folder: folder.name):
+        try:
+            run = Run(folder)
+        except Unreadable as reason:
+            print(f"{reason}; it is left out", file=sys.stderr)
+            continue
+        same = json.dumps(run.arguments, sort_keys=True)
+        if same in runs:
+            older, run = sorted((runs[same], run), key=lambda run: run.is_complete)
+            print(f"{older.folder}: {run.folder.name} is the same run; it is left out", file=sys.stderr)
+        runs[same] = run
+    if not runs:
+        fail(f"{' '.join(map(str, paths))}: no run folder can be read")
+    label_configurations(list(runs.values()))
+    return sorted(runs.values(), key=lambda run: (run.label, run.env_id, run.seed))
+
+
+def label_configurations(runs: list[Run]) -> None:
+    """Runs of one experiment name and environment with different arguments are different experiments: the labels of
+    that name say in what they differ."""
+    by_script = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        by_script[run.script][run.env_id].append(run)
+    for script, environments in by_script.items():
+        differing: dict[str, None] = {}
+        for members in environments.values():
+            # An argument that a run lacks is one that its version of the script didn't have yet
+            for name in set.intersection(*(set(run.arguments) for run in members)) - NOT_TRAINING:
+                if len({json.dumps(run.arguments[name]) for run in members}) > 1:
+                    differing[name] = None
+        for run in (run for members in environments.values() for run in members):
+            run.label = " ".join([script, *(f"{name}={run.arguments.get(name)}" for name in sorted(differing))])
+
+
+Groups = dict[str, dict[str, list[Run]]]
+
+
+def group(runs: Iterable[Run]) -> Groups:
+    """Complete runs by label and environment, ordered by seed."""
+    groups: Groups = defaultdict(lambda: defaultdict(list))
+    for run in sorted(runs, key=lambda run: (run.label, run.env_id, run.seed)):
+        if run.is_complete and len(run.returns):
+            groups[run.label][run.env_id].append(run)
+    return groups
+
+
+def load(results: Path) -> Groups:
+    """The kept runs."""
+    return group(find_runs([results / "runs"])) if any(results.glob("runs/*/*/config.json")) else {}
+
+
+def keep_run(folder: Path, results: Path) -> None:
     """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}."""
     try:
-        config = json.loads((run / "config.json").read_text())
-        episodes = (run / "episodes.csv").read_bytes()
-        batch = config["arguments"]["num_envs"] * config["arguments"]["num_steps"]
-        last = config["arguments"]["total_timesteps"] // batch
-    except (OSError, KeyError, ValueError) as error:
-        fail(f"{run}: not a run folder ({error}); name one that holds config.json and episodes.csv")
-    if not any((run / "checkpoints" / f"{last}{suffix}").is_file() for suffix in (".pt", ".npz")):
-        fail(f"{run}: has not ended, checkpoints/{last} is missing; resume it first")
-    kept = results / "runs" / config["arguments"]["exp_name"] / run.name
+        run = Run(folder)
+    except Unreadable as reason:
+        fail(f"{reason}; name one that holds config.json and episodes.csv")
+    if not run.is_complete:
+        fail(f"{folder}: has not ended, checkpoints/{run.last_update} is missing; resume it first")
+    if run.kept:
+        fail(f"{folder}: is kept already; name the run folder that it came from")
+    kept = results / "runs" / run.script / folder.resolve().name
     kept.mkdir(parents=True, exist_ok=True)
-    shutil.copy(run / "config.json", kept)
+    shutil.copy(folder / "config.json", kept)
     with (kept / "episodes.csv.gz").open("wb") as file:
-        file.write(gzip.compress(episodes, mtime=0))  # no time in it: the same run gives the same file
+        file.write(gzip.compress((folder / "episodes.csv").read_bytes(), mtime=0))  # the same run gives the same file
 
 
-def read_episodes(run: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Global steps and returns of a kept run's episodes, (E,) each, in the order in which they ended."""
-    with gzip.open(run / "episodes.csv.gz", "rt") as file:
-        episodes = np.loadtxt(file, delimiter=",", skiprows=1, usecols=(0, 1), ndmin=2)
-    return episodes[:, 0], episodes[:, 1]
+# -------------------------------------------------------------------------------------------------------------- Numbers
 
 
-def curve(steps: np.ndarray, returns: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Mean return of the last 100 episodes that had ended by each step of the grid; NaN before the first."""
+def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
+    return trim_mean(scores, 0.25, axis=axis)
+
+
+def interval(scores: np.ndarray) -> tuple[float, float] | None:
+    """95% interval of the interquartile mean of (S,) seeds' scores, by the percentile bootstrap; None for one seed."""
+    if len(scores) < 2:
+        return None
+    rng = np.random.default_rng(1)  # the same runs give the same table
+    options = {"method": "percentile", "n_resamples": 9999, "vectorized": True, "rng": rng}
+    low, high = bootstrap((scores,), interquartile_mean, **options).confidence_interval
+    return float(low), float(high)
+
+
+def curve(positions: np.ndarray, returns: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Mean return of the last 100 episodes that had ended by each position (a step or a second) of the grid, (G,); NaN
+    before the first. positions, returns: (E,)."""
     sums = np.concatenate([[0.0], returns.cumsum()])
-    ended = np.searchsorted(steps, grid, side="right")
+    ended = np.searchsorted(positions, grid, side="right")
     first = np.maximum(ended - LAST, 0)
     return np.divide(sums[ended] - sums[first], ended - first, out=np.full(len(grid), np.nan), where=ended > 0)
 
 
-def load(results: Path) -> dict[str, dict[str, list[Path]]]:
-    """Kept runs by script and environment, ordered by seed."""
-    runs: dict[str, dict[str, list[Path]]] = defaultdict(lambda: defaultdict(list))
-    configs = [
-        (path.parent, json.loads(path.read_text())["arguments"]) for path in results.glob("runs/*/*/config.json")
-    ]
-    for run, arguments in sorted(configs, key=lambda item: (item[1]["env_id"], item[1]["seed"])):
-        runs[arguments["exp_name"]][arguments["env_id"]].append(run)
-    return runs
+def grids(runs: list[Run], points: int) -> dict[str, np.ndarray]:
+    """The positions at which the curves of some seeds are compared: steps, and seconds up to the fastest one's end."""
+    end = min(run.wall_seconds for run in runs)
+    return {"steps": np.linspace(0, runs[0].total, points), "seconds": np.linspace(0, end, points)}
 
 
-def table(script: str, environments: dict[str, list[Path]]) -> str:
-    """Markdown: per environment the mean ± standard deviation over seeds, beside the published numbers."""
+def published_results() -> dict[tuple[str, str], dict[str, str]]:
     with (ROOT / "benchmark" / "published.csv").open() as file:
-        published = {(row["script"], row["environment"]): row for row in csv.DictReader(file)}
-    columns = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023"]
-    base = next((s for s in sorted({s for s, _ in published}, key=len, reverse=True) if script.startswith(s)), script)
-    order = [environment for s, environment in published if s == base and environment in environments]
-    lines = [f"| environment | ours | seeds | {' | '.join(columns)} |", "|---|---|---|" + "---|" * len(columns)]
+        return {(row["script"], row["environment"]): row for row in csv.DictReader(file)}
+
+
+def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
+    """A dictionary for each environment, in the order of the published tables: the numbers of ours, and beside them
+    the published ones where they are of as many steps."""
+    published = published_results()
+    script = label.split(" ")[0]
+    scripts = sorted({name for name, _ in published}, key=len, reverse=True)
+    base = next((name for name in scripts if script.startswith(name)), script)
+    order = [environment for name, environment in published if name == base and environment in environments]
+    rows = []
     for environment in order + sorted(environments.keys() - set(order)):
         runs = environments[environment]
-        ours = np.array([read_episodes(run)[1][-LAST:].mean() for run in runs])
-        row = published.get((base, environment), {})
-        spread = f" ± {ours.std(ddof=1):.2f}" if len(ours) > 1 else ""
-        cells = [environment, f"{ours.mean():.2f}{spread}".replace("-", "−"), str(len(runs))]
-        lines.append("| " + " | ".join(cells + [row.get(column, "–") for column in columns]) + " |")
-    return "\n".join(lines) + "\n"
+        results = np.array([run.result for run in runs])
+        theirs = published.get((base, environment), {})
+        if theirs and int(theirs["steps"]) != runs[0].total:
+            theirs = {}
+        rows.append({
+            "script": label, "environment": environment, "steps": runs[0].total, "seeds": len(runs),
+            "mean": float(results.mean()), "std": float(results.std(ddof=1)) if len(runs) > 1 else None,
+            "iqm": float(interquartile_mean(results)), "interval": interval(results),
+            "steps_per_second": float(np.mean([run.steps_per_second for run in runs])),
+            "minutes": float(np.mean([run.wall_seconds for run in runs])) / 60,
+            "published": {name: theirs.get(name) or "–" for name in [*PUBLISHED, "minutes, Nov 2023"]},
+        })  # fmt: skip
+    return rows
+
+
+# -------------------------------------------------------------------------------------------------- Tables and pictures
+
+
+def signed(number: float) -> str:
+    return f"{number:.2f}".replace("-", "−")
+
+
+def markdown(header: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return (
+        "".join(f"| {' | '.join(cells)} |\n" for cells in lines).replace("| --- ", "|---").replace("---|\n", "---|\n")
+    )
+
+
+def cells_of(row: dict) -> list[str]:
+    mean = signed(row["mean"]) + ("" if row["std"] is None else f" ± {row['std']:.2f}")
+    iqm = signed(row["iqm"])
+    iqm += "" if row["interval"] is None else f" [{signed(row['interval'][0])}, {signed(row['interval'][1])}]"
+    return [row["environment"], mean, iqm, str(row["seeds"])]
+
+
+def table(label: str, environments: dict[str, list[Run]]) -> str:
+    """Markdown: per environment the result over seeds, beside the published numbers."""
+    header = ["environment", "ours", "IQM [95%]", "seeds", *PUBLISHED]
+    return markdown(
+        header,
+        ([*cells_of(row), *(row["published"][name] for name in PUBLISHED)] for row in summarise(label, environments)),
+    )
+
+
+def full_table(label: str, environments: dict[str, list[Run]]) -> str:
+    """Markdown: the same with the steps, the speed and the time."""
+    header = ["environment", "ours", "IQM [95%]", "seeds", "steps", "steps/s", "minutes", *PUBLISHED]
+    rows = []
+    for row in summarise(label, environments):
+        speed = [f"{row['steps']:,}", f"{row['steps_per_second']:,.0f}", f"{row['minutes']:.1f}"]
+        rows.append([*cells_of(row), *speed, *row["published"].values()])
+    return markdown([*header, "minutes, Nov 2023"], rows)
 
 
 def speed_table(results: Path) -> str:
@@ -120,24 +329,53 @@ def speed_table(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def picture(environments: dict[str, list[Path]], path: Path) -> None:
-    """Learning curves, one panel an environment: each seed as a thin line, their mean as a thick one."""
-    figure, axes = plt.subplots(1, len(environments), figsize=(4 * len(environments), 3), squeeze=False)
-    for axis, (environment, runs) in zip(axes[0], environments.items()):
-        end = json.loads((runs[0] / "config.json").read_text())["arguments"]["total_timesteps"]
-        grid = np.linspace(0, end, 201)
-        curves = np.array([curve(*read_episodes(run), grid) for run in runs])
-        axis.plot(grid, curves.T, color="tab:blue", alpha=0.3, linewidth=0.8)
-        axis.plot(grid, curves.mean(0), color="tab:blue", linewidth=2)
-        axis.set_title(f"{environment}, {len(runs)} seeds", fontsize=10)
-        axis.set_xlabel("environment steps")
-        axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}k")
+def thousands(x: float, _=None) -> str:
+    return f"{x / 1e6:g}M" if abs(x) >= 1e6 else f"{x / 1e3:g}k" if abs(x) >= 1e3 else f"{x:g}"
+
+
+def shade(axis, grid: np.ndarray, curves: np.ndarray, colour: str, label: str | None = None) -> None:
+    """The mean of (S, G) curves, with a band of one standard deviation over the seeds where all of them have begun."""
+    mean, std = curves.mean(0), curves.std(0, ddof=1) if len(curves) > 1 else np.zeros(curves.shape[1])
+    axis.fill_between(grid, mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
+    axis.plot(grid, mean, color=colour, linewidth=1.8, label=label)
+
+
+def draw(panels: list[tuple[str, list[tuple]]], xlabel: str, path: Path) -> None:
+    """A PNG and an SVG of some panels: each a title and series (grid (G,), curves (S, G), colour, label)."""
+    columns = min(len(panels), 4)
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, 3 * rows), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.remove()
+    for axis, (title, series) in zip(axes.flat, panels):
+        for grid, curves, colour, label in series:
+            shade(axis, grid, curves, colour, label)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel(xlabel)
+        axis.xaxis.set_major_formatter(thousands)
         axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel(f"return, last {LAST} episodes")
+        axis.spines[["top", "right"]].set_visible(False)
+        if any(label for *_, label in series):
+            axis.legend(fontsize=8)
+    for axis in axes[:, 0]:
+        axis.set_ylabel(f"return, last {LAST} episodes")
     figure.tight_layout()
     for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):
-        figure.savefig(path.with_suffix(suffix), dpi=120, metadata=metadata)
+        figure.savefig(path.with_name(path.name + suffix), dpi=100, metadata=metadata)
     plt.close(figure)
+
+
+def pictures(environments: dict[str, list[Run]], path: Path) -> None:
+    """Learning curves over steps, in path.png and path.svg, and over time, in path_time.png and path_time.svg."""
+    for axis, xlabel, suffix in (("steps", "environment steps", ""), ("seconds", "seconds of training", "_time")):
+        panels = []
+        for environment, runs in environments.items():
+            grid = grids(runs, POINTS)[axis]
+            curves = np.array([curve(getattr(run, axis), run.returns, grid) for run in runs])
+            panels.append(
+                (f"{environment}, {len(runs)} seed{'s' * (len(runs) > 1)}", [(grid, curves, "tab:blue", None)])
+            )
+        draw(panels, xlabel, path.with_name(path.name + suffix))
 
 
 def place_tables(text: str, tables: dict[str, str]) -> str:
@@ -149,23 +387,152 @@ def place_tables(text: str, tables: dict[str, str]) -> str:
     return re.sub(r"(<!-- results (\S+) -->)\n(.*?)(<!-- end of results -->)", replace, text, flags=re.DOTALL)
 
 
-def main(args: Args) -> None:
-    for run in args.keep:
-        keep_run(Path(run), args.results)
-    runs = load(args.results)
-    if not runs:
-        fail(f"{args.results}: holds no runs; add some with --keep runs/RUN …")
-    plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
+# ---------------------------------------------------------------------------------------------------------- HTML report
+
+
+def short(values: np.ndarray) -> list[float | None]:
+    """For JSON: five digits, None where there is no number."""
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist()]
+
+
+def reproduction(run: Run) -> str:
+    """The command that makes the run again, in a clone of this repository."""
+    try:
+        words = shlex.split(str(run.config.get("command") or ""))
+    except ValueError:
+        return str(run.config["command"])
+    script = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
+    if script is not None and (ROOT / "cleanrl" / Path(words[script]).name).is_file():
+        words[script] = f"cleanrl/{Path(words[script]).name}"
+    return shlex.join(words)
+
+
+def config_rows(config: dict) -> list[list[str]]:
+    """The configuration as rows of a name and a value: the arguments first, then versions, hardware and the commit."""
+    parts = {"": config["arguments"]} | {name: config.get(name) for name in ("versions", "hardware", "git_commit")}
+    rows = []
+    for part, values in parts.items():
+        for name, value in values.items() if isinstance(values, dict) else [("", values)]:
+            rows.append([f"{part} {name}".strip(), value if isinstance(value, str) else json.dumps(value)])
+    return rows
+
+
+def metric_on_grid(run: Run, name: str, grid: np.ndarray) -> np.ndarray:
+    """Means of a metric over the updates that end in each interval of the grid of steps, (G,); NaN where none does."""
+    values, bins = run.metrics[name], np.searchsorted(grid, run.metrics["global_step"])
+    finite = np.isfinite(values) & (bins < len(grid))
+    sums = np.bincount(bins[finite], values[finite], len(grid))
+    counts = np.bincount(bins[finite], minlength=len(grid))
+    return np.divide(sums, counts, out=np.full(len(grid), np.nan), where=counts > 0)
+
+
+def page_data(runs: list[Run], output: Path) -> dict:
+    """What the page shows, for JSON; copies the videos into the output folder."""
+    sources, entries, together = {}, [], defaultdict(list)
+    for run in runs:
+        together[run.label, run.env_id].append(run)
+    for (label, env_id), members in together.items():
+        complete = [run for run in members if run.is_complete and len(run.returns)]
+        ended = complete or [run for run in members if len(run.returns)]
+        axes = grids(ended or members, BROWSER_POINTS) if ended else {"steps": np.linspace(0, members[0].total, 2)}
+        for number, run in enumerate(members):
+            name = f"{len(entries):04}"
+            curves = {}
+            if len(run.returns):
+                for axis, grid in axes.items():
+                    curves[axis] = short(curve(getattr(run, axis), run.returns, grid))
+                    beyond = (
+                        grid > getattr(run, axis)[-1] + grid[1] if not run.is_complete else np.zeros(len(grid), bool)
+                    )
+                    curves[axis] = [None if cut else value for value, cut in zip(curves[axis], beyond)]
+            losses = [name for name in run.metrics if name not in ("global_step", "charts/episodic_return")]
+            source = sorted(run.folder.glob("*.py"))
+            text = source[0].read_text(errors="replace") if source else None
+            key = hashlib.sha256(text.encode()).hexdigest()[:12] if text is not None else None
+            if key:
+                sources[key] = {"name": source[0].name, "text": text}
+            numbers = [run.result, run.steps_per_second, run.wall_seconds]
+            videos = []
+            for video in sorted(run.folder.glob("videos/*.mp4"), key=lambda path: (len(path.stem), path.stem)):
+                (output / "videos" / name).mkdir(parents=True, exist_ok=True)
+                shutil.copy(video, output / "videos" / name)
+                videos.append({"update": video.stem, "file": f"videos/{name}/{video.name}"})
+            entries.append({
+                "name": run.folder.name, "script": label, "environment": env_id, "seed": run.seed,
+                "complete": run.is_complete, "step": int(run.steps[-1]) if len(run.steps) else 0, "total": run.total,
+                **dict(zip(("result", "speed", "seconds"), short(np.array(numbers)))),
+                "curves": curves, "losses": {name: short(metric_on_grid(run, name, axes["steps"])) for name in losses},
+                "grid": {axis: short(grid) for axis, grid in axes.items()} if number == 0 else None,
+                "command": reproduction(run), "config": config_rows(run.config), "source": key, "videos": videos,
+            })  # fmt: skip
+    summary = [row for label, environments in group(runs).items() for row in summarise(label, environments)]
+    return {"runs": entries, "summary": summary, "sources": sources, "published": [*PUBLISHED, "minutes, Nov 2023"]}
+
+
+def write_page(runs: list[Run], output: Path) -> None:
+    """output/index.html, which needs nothing but the videos beside it."""
+    data = json.dumps(page_data(runs, output), separators=(",", ":"), allow_nan=False)
+    data = data.replace("<", "\\u003c")  # so that no name or source in it can end the script element
+    before, after = TEMPLATE.read_text().split("{{ DATA }}")
+    (output / "index.html").write_text(before + data + after)
+
+
+# --------------------------------------------------------------------------------------------------------- The commands
+
+
+def slug(label: str) -> str:
+    return re.sub(r"[^\w.=-]+", "_", label)[:150]
+
+
+def report_runs(paths: list[Path], output: Path) -> None:
+    """Everything about some run folders, into the output folder."""
+    runs = find_runs(paths)
+    for run in runs:
+        if not run.is_complete:
+            print(f"{run.folder}: has not ended; the page shows it, tables and pictures don't", file=sys.stderr)
+        elif not len(run.returns):
+            print(f"{run.folder}: no episode ended in it; tables and pictures leave it out", file=sys.stderr)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        tables = []
+        for label, environments in group(runs).items():
+            tables.append(f"### {label}\n\n{full_table(label, environments)}")
+            pictures(environments, output / slug(label))
+        (output / "tables.md").write_text("\n".join(tables))
+        print("\n".join(tables))
+        shutil.rmtree(output / "videos", ignore_errors=True)
+        write_page(runs, output)
+    except OSError as error:
+        fail(f"--output {output}: {error}; name a folder that can be written, with room on the disk")
+    print(f"{output / 'index.html'}: {len(runs)} runs")
+
+
+def rebuild_results(results: Path) -> None:
+    groups = load(results)
+    if not groups:
+        fail(f"{results}: holds no runs; add some with --keep runs/RUN …")
     tables = {}
-    for script, environments in runs.items():
-        tables[script] = table(script, environments)
-        (args.results / f"{script}.md").write_text(tables[script])
-        picture(environments, args.results / script)
-        print(f"{script}\n{tables[script]}")
-    tables["speed"] = speed_table(args.results)
-    if args.results == RESULTS:
+    for label, environments in groups.items():
+        tables[label] = table(label, environments)
+        (results / f"{slug(label)}.md").write_text(full_table(label, environments))
+        pictures(environments, results / slug(label))
+        print(f"{label}\n{tables[label]}")
+    tables["speed"] = speed_table(results)
+    if results == RESULTS:
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
             page.write_text(place_tables(page.read_text(), tables))
+
+
+def main(args: Args) -> None:
+    plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
+    if args.runs and args.keep:
+        fail("--keep: adds to the results of the repository, so it takes no other runs beside it; make two calls")
+    if args.runs:
+        report_runs(args.runs, args.output)
+        return
+    for run in args.keep:
+        keep_run(run, args.results)
+    rebuild_results(args.results)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ import importlib.util
 import io
 import json
 import math
-import multiprocessing
 import os
 import platform
 import re
@@ -61,9 +60,6 @@ from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer import event_file_writer
-
-gym.register_envs(ale_py)
-ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
 
@@ -148,9 +144,6 @@ def validate(args: Args) -> None:
         for name in names.split():
             if (value := getattr(args, name)) is not None and not legal(value):
                 fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
-    for name, choices in (("precision", ("fp32", "bf16")), ("vectorization", ("sync", "async"))):
-        if (value := getattr(args, name)) not in choices:
-            fail(f"--{name} {value}: must be {' or '.join(choices)}")
     rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
     if args.num_minibatches > args.batch_size:
         fail(f"{rollout} can't fill --num-minibatches {args.num_minibatches}; use {args.batch_size} or fewer")
@@ -164,6 +157,9 @@ def validate(args: Args) -> None:
     for flag, package in (("track", "wandb"), ("capture_video", "moviepy")):
         if getattr(args, flag) and importlib.util.find_spec(package) is None:
             fail(f"--{flag.replace('_', '-')}: the package {package} is not installed; pip install {package}")
+    for name, choices in (("precision", ("fp32", "bf16")), ("vectorization", ("sync", "async"))):
+        if (value := getattr(args, name)) not in choices:
+            fail(f"--{name} {value}: must be {' or '.join(choices)}")
     env = make_env(args.env_id, "rgb_array" if args.capture_video else None)
     if env.observation_space != FRAME:
         fail(f"--env-id {args.env_id}: observes {env.observation_space}, but this script needs Atari or {FRAME}")
@@ -177,6 +173,8 @@ def validate(args: Args) -> None:
 
 
 FRAME = gym.spaces.Box(0, 255, (84, 84), np.uint8)
+gym.register_envs(ale_py)
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
 
 
 def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
@@ -185,10 +183,9 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     try:
         with warnings.catch_warnings(action="ignore"):  # of versions that gymnasium calls out of date
             options = {} if render_mode is None else {"render_mode": render_mode}
-            spec = gym.registry.get(env_id)
-            if spec and str(spec.entry_point).startswith("ale_py"):  # v5 would skip frames twice over
-                options |= {"frameskip": 1, "obs_type": "grayscale"}
             env = gym.make(env_id, disable_env_checker=True, **options)
+            if isinstance(env.unwrapped, ale_py.AtariEnv):  # ALE/…-v5 skips frames by itself, and colours cost time
+                env = gym.make(env_id, disable_env_checker=True, frameskip=1, obs_type="grayscale", **options)
         if render_mode is not None:
             if render_mode not in env.metadata.get("render_modes", []):
                 fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")
@@ -227,7 +224,7 @@ class EpisodicLife(gym.Wrapper):
         self.game_over = terminated or truncated
         if self.game_over:
             info = info | {"game_return": self.game_return, "game_length": self.game_length}
-        return observation, reward, terminated, truncated, info
+        return np.array(observation), reward, terminated, truncated, info  # a copy, some environments reuse theirs
 
     def reset(self, *, seed: int | None = None, options: dict | None = None):
         ended = {}
@@ -256,14 +253,16 @@ class VectorEnv:
     """N games stepped together, with the last 4 frames as an observation and the sign of the reward as the reward."""
 
     def __init__(self, env_id: str, num_envs: int, vectorization: str = "sync", render_mode: str | None = None):
+        trainer = os.getpid()
+
         def make() -> gym.Env:
-            if multiprocessing.parent_process():  # a worker; the trainer tells it when to stop
+            if os.getpid() != trainer:  # Ctrl-C is the trainer's, which ends its workers when it ends
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
             return make_env(env_id, render_mode)
 
         vector = {"sync": gym.vector.SyncVectorEnv, "async": gym.vector.AsyncVectorEnv}[vectorization]
         self.envs = vector([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-        self.action_space, self.close = self.envs.single_action_space, self.envs.close
+        self.action_space = self.envs.single_action_space
         self.stack = np.zeros((num_envs, 4, *FRAME.shape), FRAME.dtype)
 
     def reset(self, seeds: list[int]) -> np.ndarray:
@@ -474,8 +473,8 @@ def create_run_folder(args: Args) -> Path:
     describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the commit, not the nearest tag
     git = ["git", "-C", str(Path(__file__).resolve().parent), *describe]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
-    packages = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "tensorboard", "torch")
-    versions = {name: importlib.metadata.version(name) for name in packages}
+    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
+    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name in needs}
     gpu = torch.cuda.get_device_name() if args.cuda else None
     config = {
         "arguments": asdict(args),
@@ -610,7 +609,7 @@ def evaluate(agent: Agent, env_id: str, episodes: int, seed: int, video: Path | 
                     writer.write_frame(drawn)
                 observation, _, _, _, games = envs.step(envs.action_space.start + action.cpu().numpy())
             results.append(games[0])
-        envs.close()
+        envs.envs.close()
         if video:
             writer.close()
             Path(unfinished, "game.mp4").replace(video)
@@ -724,7 +723,7 @@ def main(args: Args) -> Path | None:
     channels_last = torch.zeros((T, N, *FRAME.shape, 4), dtype=torch.uint8, device=device)  # what convolutions prefer
     obs = channels_last.permute(0, 1, 4, 2, 3)  # (T, N, 4, 84, 84)
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)
-    log_probs, values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
+    acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
     rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
     fresh_episodes, start_time, last_status = True, time.perf_counter() - seconds, -math.inf
     try:
@@ -746,7 +745,7 @@ def main(args: Args) -> Path | None:
                 obs[step], dones[step] = torch.from_numpy(next_obs), next_done
                 with torch.no_grad():
                     acted = agent.get_action_and_value(obs[step], noise=noise[step])
-                actions[step], log_probs[step], _, values[step] = acted
+                actions[step], acted_log_probs[step], _, acted_values[step] = acted
                 env_actions = envs.action_space.start + actions[step].cpu().numpy()
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
                 global_step += N
@@ -761,11 +760,12 @@ def main(args: Args) -> Path | None:
                     steps, indices, last_obs = zip(*truncated)
                     last_values = agent.get_value(torch.from_numpy(np.array(last_obs)).to(device))
                     rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
-            old_values, next_step = values.cpu().numpy(), (next_value, next_done)
-            advantages, returns = compute_gae(rewards, old_values, dones, *next_step, args.gamma, args.gae_lambda)
+            values = acted_values.cpu().numpy()
+            next_step = (next_value, next_done)
+            advantages, returns = compute_gae(rewards, values, dones, *next_step, args.gamma, args.gae_lambda)
             b_advantages, b_returns = (torch.from_numpy(x).to(device).flatten() for x in (advantages, returns))
             b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 4, 84, 84), (B,)
-            b_log_probs, b_values = log_probs.flatten(), values.flatten()  # (B,)
+            b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
 
             # Epochs of minibatches
             debug = []
@@ -799,7 +799,7 @@ def main(args: Args) -> Path | None:
             variance, varies = returns.var(), returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
             recent_returns.extend(episode[1] for episode in episodes)
             metrics |= {
-                "losses/explained_variance": 1 - (returns - old_values).var() / variance if varies else math.nan,
+                "losses/explained_variance": 1 - (returns - values).var() / variance if varies else math.nan,
                 "charts/episodic_return": np.mean([episode[1] for episode in episodes]) if episodes else math.nan,
                 "charts/episodic_length": np.mean([episode[2] for episode in episodes]) if episodes else math.nan,
                 "charts/SPS": global_step / seconds,
@@ -846,7 +846,6 @@ def main(args: Args) -> Path | None:
             signal.signal(number, handler)
         with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it
             log.close()
-        envs.close()
         if tracker:
             attempt(tracker.finish)
             attempt(sys.modules["wandb"].tensorboard.unpatch)

@@ -478,7 +478,8 @@ def create_run_folder(args: Args) -> Path:
     describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the commit, not the nearest tag
     git = ["git", "-C", str(Path(__file__).resolve().parent), *describe]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
-    versions = {name: importlib.metadata.version(name) for name in ("gymnasium", "numpy", "tensorboard", "torch")}
+    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
+    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name in needs}
     gpu = torch.cuda.get_device_name() if args.cuda else None
     config = {
         "arguments": asdict(args),

@@ -60,7 +60,7 @@ class Pixels(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
     def __init__(self, render_mode=None):
-        self.render_mode = render_mode
+        self.render_mode, self.frame = render_mode, np.zeros((84, 84), np.uint8)
 
     def render(self):
         return np.repeat(self.frame[:, :, None], 3, 2)
@@ -80,8 +80,8 @@ class Noise(Pixels):
         return self.observe(), self.np_random.normal() * 3, bool(end == 0), bool(end == 1), {}
 
     def observe(self):
-        self.frame = self.np_random.integers(0, 256, (84, 84), np.uint8)
-        return self.frame
+        self.frame[:] = self.np_random.integers(0, 256, (84, 84), np.uint8)
+        return self.frame  # the same array each time, as in some environments
 
 
 class Catch(Pixels):
@@ -107,6 +107,45 @@ class Catch(Pixels):
         return self.frame
 
 
+class Cue(Pixels):
+    """The first frame, left or right half bright, tells which of two actions is right; the other frames are black. Each
+    of the last 4 of 8 steps pays +1 for the right action and -1 for the wrong one: more than 4 frames after the cue."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count, self.right, self.frame = 0, int(self.np_random.integers(2)), np.zeros((84, 84), np.uint8)
+        self.frame[:, 42 * self.right : 42 * self.right + 42] = 255
+        return self.frame, {}
+
+    def step(self, action):
+        self.count, self.frame = self.count + 1, np.zeros((84, 84), np.uint8)
+        reward = (1.0 if action == self.right else -1.0) if self.count > 4 else 0.0
+        return self.frame, reward, self.count == 8, False, {}
+
+
+class Clock(Pixels):
+    """A frame's grey level is 20 times the number of steps in the episode; a time limit cuts it after 5. No rewards."""
+
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.draw(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.draw(), 0.0, False, self.count == 5, {}
+
+    def draw(self):
+        self.frame = np.full((84, 84), 20 * self.count, np.uint8)
+        return self.frame
+
+
 gym.register("FakeAtari-v0", FakeAtari)
 gym.register("Noise-v0", Noise)
 gym.register("Catch-v0", Catch)
+gym.register("Cue-v0", Cue)
+gym.register("Clock-v0", Clock)

@@ -3,6 +3,9 @@ against the emulator; bytes as storage, bfloat16, games in processes of their ow
 
 import json
 import math
+import os
+import signal
+import time
 from itertools import pairwise
 
 import ale_py
@@ -14,7 +17,7 @@ import ppo_atari as ppo
 import pytest
 import torch
 import torch.nn as nn
-from helpers import TESTS, assert_same_state, rows, run, state, words
+from helpers import TESTS, assert_same_state, rows, run, start, state, words
 
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
 SMALL = {
@@ -201,9 +204,9 @@ def test_training_sees_the_sign_of_the_reward_and_the_log_the_whole_games_return
 def test_an_observation_is_the_last_4_frames_and_the_first_frame_4_times_at_an_episodes_start(fake):
     fake(fire=False, losses=(100, 1000), lives=2)
     envs = ppo.VectorEnv("FakeAtari-v0", 1)
-    start = envs.reset([0])[0, :, 0, 0].tolist()
-    assert start == [start[0]] * 4
-    expected = start
+    first = envs.reset([0])[0, :, 0, 0].tolist()
+    assert first == [first[0]] * 4
+    expected = first
     for _ in range(30):
         observation, _, dones, _, _ = envs.step([2])
         newest = int(observation[0, 3, 0, 0])
@@ -328,15 +331,16 @@ def test_after_a_lost_life_breakout_goes_on_with_one_life_less():
     assert game["game_return"] == sum(scores)
 
 
-def test_version_5_of_a_game_skips_frames_once_and_reports_its_sticky_actions(in_tmp_path, capsys):
-    env = ppo.make_env("ALE/Breakout-v5")
+@pytest.mark.parametrize("env_id", ["ALE/Breakout-v5", "ale_py:ALE/Breakout"])
+def test_version_5_of_a_game_skips_frames_once_and_reports_its_sticky_actions(in_tmp_path, capsys, env_id):
+    env = ppo.make_env(env_id)
     env.reset(seed=0)
     ale = env.unwrapped.ale
     before = ale.getEpisodeFrameNumber()
     env.step(0)
     assert ale.getEpisodeFrameNumber() == before + 4
     assert ale.getFloat("repeat_action_probability") == 0.25
-    ppo.validate(ppo.Args(env_id="ALE/Breakout-v5", cuda=False))
+    ppo.validate(ppo.Args(env_id=env_id, cuda=False))
     assert "sticky actions" in capsys.readouterr().out
     ppo.validate(ppo.Args(env_id=BREAKOUT, cuda=False))
     assert capsys.readouterr().out == ""
@@ -351,7 +355,7 @@ def test_games_in_processes_of_their_own_play_as_in_one():
             results[vectorization].append(
                 [np.copy(x) if isinstance(x, np.ndarray) else x for x in envs.step([0, 1, 2])]
             )
-        envs.close()
+        envs.envs.close()
     assert (results["sync"][0] == results["async"][0]).all()
     for one, other in zip(results["sync"][1:], results["async"][1:], strict=True):
         assert all((a == b).all() for a, b in zip(one[:3], other[:3]))
@@ -451,6 +455,21 @@ def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1  # the game itself, in colour
 
 
+def test_ctrl_c_reaches_all_processes_and_ends_the_run_with_a_checkpoint(in_tmp_path):
+    options = SMALL | {"env_id": PONG, "total_timesteps": 10_000, "checkpoints": 1, "vectorization": "async"}
+    process = start(*words(**options), script=TESTS.parent / "cleanrl" / "ppo_atari.py", start_new_session=True)
+    while not any(file.read_text().count("\n") > 2 for file in in_tmp_path.glob("runs/*/metrics.csv")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and stderr == "" and "go on with: python" in stdout
+    (folder,) = in_tmp_path.glob("runs/*")
+    assert len(list((folder / "checkpoints").iterdir())) == 1
+    with pytest.raises(ProcessLookupError):  # no worker is left
+        os.killpg(process.pid, 0)
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -469,7 +488,7 @@ def test_a_mistake_gets_one_line_and_creates_nothing(in_tmp_path, typed, said):
 
 def test_it_learns_to_catch_a_ball(in_tmp_path):
     sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 20_480}
-    folder = train(env_id="Catch-v0", learning_rate=1e-3, checkpoints=1, num_threads=2, **sizes)
+    folder = train(env_id="Catch-v0", learning_rate=1e-3, checkpoints=1, **sizes)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
     assert np.mean(returns[:200]) < 0  # chance catches about one ball in four
     assert np.mean(returns[-200:]) > 2

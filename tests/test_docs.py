@@ -1,8 +1,9 @@
 """The pages: every command runs, every example gives the output that is shown, every link leads somewhere, every
 message of the scripts is explained, and the site builds without a warning.
 
-In a page, ```bash blocks are commands. A command that ends with the comment `# long …` isn't run, nor is a block after
-`<!-- long: why -->`, nor one after `<!-- tested: tests/test_x.py -->`, which names the test that runs it. `runs/RUN` is
+In a page, ```bash blocks are commands, and other blocks that begin with one. A command that ends with the comment
+`# long …` isn't run, nor is one with `# on a GPU` where there is none, nor a block after `<!-- long: why -->` or after
+`<!-- tested: tests/test_x.py -->`, which names the test of such commands. `runs/RUN` is
 the last run of the command's script. A ```python or ```diff block with a title is written to the file of that name, or
 applied to it; a ```text block titled "output" is what the command before it prints.
 """
@@ -25,11 +26,13 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md"]
 SCRIPTS = sorted(path.stem for path in ROOT.glob("cleanrl/*.py"))
-FENCE = re.compile(r"(?:<!-- (long|tested): (.+?) -->\n\n?)?^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.M | re.S)
+COMMAND = r"(?:python |torchrun |pip install |make |benchmark/|[A-Z_]+=\S+ (?:python|torchrun) )"
+FENCE = re.compile(r"(?:^<!-- (long|tested): (.+?) -->\n\n?)?^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.M | re.S)
 ELSEWHERE = {  # commands that prepare the environment, or serve until they are stopped, and where they are run
     "make train": "Makefile",
     "make test": ".ci/run",
@@ -49,7 +52,13 @@ class Block:
 
 
 def blocks(page):
-    return [Block(*match.groups()) for match in FENCE.finditer(page.read_text())]
+    text = re.sub(rf"^```\n(?={COMMAND})(.*?^```$)", r"```bash\n\1", page.read_text(), flags=re.M | re.S)
+    text = re.sub(
+        rf"(?<=\n\n)    {COMMAND}.*\n(?:    .*\n)*",
+        lambda indented: "```bash\n" + re.sub("^    ", "", indented[0], flags=re.M) + "```\n",
+        text,
+    )
+    return [Block(*match.groups()) for match in FENCE.finditer(text)]
 
 
 ran = set()
@@ -59,7 +68,8 @@ def commands(text):
     """The commands of a bash block, without their comments; those marked as long are left out."""
     for line in text.replace("\\\n", " ").splitlines():
         command, _, comment = re.fullmatch(r"(.*?)(\s+#\s*(.*))?", line.strip()).groups()
-        if command and not command.startswith("#") and not (comment or "").startswith("long"):
+        skipped = re.match("long" if torch.cuda.is_available() else "long|on a GPU", comment or "")
+        if command and not command.startswith("#") and not skipped:
             yield command
 
 

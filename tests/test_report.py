@@ -1,31 +1,74 @@
 """benchmark/report.py, and that what it makes of benchmark/results is what is committed."""
 
+import base64
 import csv
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import report
+import tyro
 
 ROOT = Path(__file__).parents[1]
 RUNS = report.load(report.RESULTS)
 
 
-def make_run(folder, seed, returns, env_id="Toy-v0"):
-    """A finished run of one update a ten steps, one episode a step."""
-    run = folder / f"{env_id}__ppo__{seed}__1"
+def make_run(folder, seed, returns, env_id="Toy-v0", exp_name="ppo", complete=True, **more):
+    """A run of one update a ten steps, one episode a step, a tenth of a second each."""
+    run = folder / f"{env_id}__{exp_name}__{seed}__1"
     (run / "checkpoints").mkdir(parents=True)
+    total = len(returns) if complete else 2 * len(returns)
     (run / "checkpoints" / f"{len(returns) // 10}.pt").touch()
-    arguments = {"exp_name": "ppo", "env_id": env_id, "seed": seed, "num_envs": 1, "num_steps": 10}
-    (run / "config.json").write_text(json.dumps({"arguments": arguments | {"total_timesteps": len(returns)}}))
+    arguments = {"exp_name": exp_name, "env_id": env_id, "seed": seed, "num_envs": 1, "num_steps": 10}
+    arguments |= {"total_timesteps": total} | more
+    command = f"python /some/where/ppo.py --env-id {env_id} --seed {seed}"
+    config = {"arguments": arguments, "command": command, "versions": {"numpy": "1"}, "git_commit": "abc"}
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "ppo.py").write_text(f"# the source of {exp_name}\nprint('</script>')\n")
     with (run / "episodes.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["global_step", "episodic_return", "episodic_length", "seconds"])
-        writer.writerows((step + 1, value, 1, 0.1) for step, value in enumerate(returns))
+        writer.writerows((step + 1, value, 1, (step + 1) / 10) for step, value in enumerate(returns))
+    with (run / "metrics.csv").open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["global_step", "charts/episodic_return", "charts/SPS", "losses/policy_loss"])
+        writer.writerows((step, 0, 10, 1 / step) for step in range(10, len(returns) + 1, 10))
     return run
+
+
+@pytest.fixture
+def report_here(tmp_path, monkeypatch, capsys):
+    """The command in this process, without the seconds in which it loads."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words, status=0):
+        try:
+            report.main(tyro.cli(report.Args, args=list(map(str, words))))
+            ended = 0
+        except SystemExit as stop:
+            ended = stop.code
+        stdout, stderr = capsys.readouterr()
+        assert ended == status, (stdout, stderr)
+        return stdout, stderr
+
+    return call
+
+
+def type_report(folder, *words, status=0):
+    command = [sys.executable, str(ROOT / "benchmark" / "report.py"), *map(str, words)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    return done.stdout, done.stderr
+
+
+# -------------------------------------------------------------------------------------------------------------- Numbers
 
 
 def test_table_is_mean_and_spread_of_the_last_hundred_episodes(tmp_path):
@@ -33,7 +76,33 @@ def test_table_is_mean_and_spread_of_the_last_hundred_episodes(tmp_path):
         report.keep_run(make_run(tmp_path, seed, [0.0] * 50 + [10.0 * seed] * 100), tmp_path / "kept")
     (environments,) = report.load(tmp_path / "kept").values()
     row = report.table("ppo", environments).splitlines()[2]
-    assert row.startswith("| Toy-v0 | 15.00 ± 7.07 | 2 |")
+    assert row.startswith("| Toy-v0 | 15.00 ± 7.07 | 15.00 [10.00, 20.00] | 2 |")
+    full = report.full_table("ppo", environments).splitlines()
+    assert full[2].startswith("| Toy-v0 | 15.00 ± 7.07 | 15.00 [10.00, 20.00] | 2 | 150 | 10 | 0.2 |")
+    assert len({line.count("|") for line in full}) == 1
+
+
+def test_interquartile_mean_leaves_out_the_outer_quarters_and_its_interval_is_the_bootstraps():
+    scores = np.array([-1000.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 1000.0])
+    assert report.interquartile_mean(scores) == pytest.approx(3.5)
+    low, high = report.interval(scores)
+    rng = np.random.default_rng(7)  # the same by hand, with other random numbers
+    samples = np.sort(rng.choice(scores, (20_000, 8)), axis=1)[:, 2:6].mean(1)
+    np.testing.assert_allclose([low, high], np.percentile(samples, [2.5, 97.5]), rtol=0.1)
+    assert report.interval(scores) == (low, high)  # the same runs give the same table
+    assert report.interval(np.array([7.0, 7.0, 7.0])) == (7.0, 7.0)
+    assert report.interval(np.array([7.0])) is None
+
+
+def test_published_numbers_stand_beside_runs_of_as_many_steps():
+    published = report.published_results()["ppo", "CartPole-v1"]
+    environments = RUNS["ppo"]
+    (row,) = (row for row in report.summarise("ppo", environments) if row["environment"] == "CartPole-v1")
+    assert [row["published"][name] for name in report.PUBLISHED] == [published[name] for name in report.PUBLISHED]
+    short = report.Run(environments["CartPole-v1"][0].folder)
+    short.total = 20_000
+    (row,) = report.summarise("ppo", {"CartPole-v1": [short]})
+    assert set(row["published"].values()) == {"–"}
 
 
 def test_curve_is_the_mean_of_the_last_hundred_episodes_so_far():
@@ -46,13 +115,16 @@ def test_curve_is_the_mean_of_the_last_hundred_episodes_so_far():
 
 def test_command_keeps_runs_and_writes_table_and_pictures(tmp_path):
     runs = [make_run(tmp_path, seed, np.arange(200.0)) for seed in (1, 2)]
-    command = [sys.executable, str(ROOT / "benchmark" / "report.py"), "--results", "kept", "--keep", *map(str, runs)]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    type_report(tmp_path, "--results", "kept", "--keep", *runs)
     assert "149.50 ± 0.00" in (tmp_path / "kept" / "ppo.md").read_text()
-    assert (tmp_path / "kept" / "ppo.png").stat().st_size > 10_000
-    assert (tmp_path / "kept" / "ppo.svg").read_text().count("Toy-v0") >= 1
-    steps, returns = report.read_episodes(tmp_path / "kept" / "runs" / "ppo" / runs[0].name)
-    assert steps.tolist() == list(range(1, 201)) and returns.tolist() == np.arange(200.0).tolist()
+    for name in ("ppo", "ppo_time"):
+        assert (tmp_path / "kept" / f"{name}.png").stat().st_size > 10_000
+        assert (tmp_path / "kept" / f"{name}.svg").read_text().count("Toy-v0") >= 1
+    (environments,) = report.load(tmp_path / "kept").values()
+    run = environments["Toy-v0"][0]
+    assert run.steps.tolist() == list(range(1, 201)) and run.returns.tolist() == np.arange(200.0).tolist()
+    kept = tmp_path / "kept" / "runs" / "ppo" / runs[0].name
+    assert sorted(path.name for path in kept.iterdir()) == ["config.json", "episodes.csv.gz"]
 
 
 @pytest.mark.parametrize("broken", ["config.json", "checkpoints/20.pt"])
@@ -68,9 +140,11 @@ def test_run_that_has_not_ended_is_refused_in_one_line(broken, tmp_path, capsys)
 @pytest.mark.parametrize("script", sorted(RUNS))
 def test_committed_tables_follow_from_the_committed_episodes(script):
     table = report.table(script, RUNS[script])
-    assert (report.RESULTS / f"{script}.md").read_text() == table
-    readme = (ROOT / "README.md").read_text()
-    assert report.place_tables(readme, {script: table}) == readme
+    assert (report.RESULTS / f"{script}.md").read_text() == report.full_table(script, RUNS[script])
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        assert report.place_tables(page.read_text(), {script: table}) == page.read_text()
+    for name in (script, f"{script}_time"):
+        assert {(report.RESULTS / f"{name}{suffix}").is_file() for suffix in (".png", ".svg")} == {True}
 
 
 def test_committed_speed_table_follows_from_what_was_measured():
@@ -86,3 +160,210 @@ def test_results_hold_the_runs_behind_the_readme():
 def test_results_stay_small():
     sizes = [path.stat().st_size for path in report.RESULTS.rglob("*") if path.is_file()]
     assert max(sizes) < 1_000_000 and sum(sizes) < 20_000_000
+
+
+def test_a_changed_result_changes_the_table(tmp_path):
+    """What the tests of the committed tables rest on."""
+    (environment, runs), *_ = RUNS["ppo"].items()
+    before = report.table("ppo", {environment: runs})
+    changed = report.Run(runs[0].folder)
+    changed.returns = changed.returns + 1.0
+    assert report.table("ppo", {environment: [changed, *runs[1:]]}) != before
+
+
+# ---------------------------------------------------------------------------------------------- A report of run folders
+
+MP4 = base64.b64decode("AAAAIGZ0eXBpc29tAAACAGlzb21pc28yYXZjMW1wNDE=")  # a header is enough for a file to be linked
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two scripts on two environments, three seeds each; one run has not ended, and one was made with another gamma."""
+    folder = tmp_path_factory.mktemp("runs")
+    for exp_name, gain in (("ppo", 1.0), ("mine", 2.0)):
+        for env_id in ("Toy-v0", "Other-v0"):
+            for seed in (1, 2, 3):
+                returns = gain * np.linspace(0, 100, 400) + seed
+                make_run(folder / "runs", seed, returns, env_id, exp_name, gamma=0.99)
+    make_run(folder / "runs", 4, np.full(200, 1e6), "Toy-v0", "ppo", complete=False, gamma=0.99)
+    (folder / "runs" / "Toy-v0__ppo__1__1" / "videos").mkdir()
+    for update in (8, 40):
+        (folder / "runs" / "Toy-v0__ppo__1__1" / "videos" / f"{update}.mp4").write_bytes(MP4)
+    stdout, stderr = type_report(folder, "runs")
+    assert "report/index.html: 13 runs" in stdout and "Toy-v0__ppo__4__1: has not ended" in stderr
+    return folder
+
+
+def test_report_of_run_folders(runs):
+    tables = (runs / "report" / "tables.md").read_text()
+    last = np.linspace(0, 100, 400)[-100:].mean()
+    assert (
+        f"| Toy-v0 | {last + 2:.2f} ± 1.00 | {last + 2:.2f} [{last + 1:.2f}, {last + 3:.2f}] | 3 | 400 | 10 | 0.7 |"
+        in tables
+    )
+    assert f"| Other-v0 | {2 * last + 2:.2f} ± 1.00 |" in tables and "1000000" not in tables
+    for name in ("ppo", "ppo_time", "mine", "mine_time"):
+        assert (runs / "report" / f"{name}.png").stat().st_size > 10_000
+        assert "Toy-v0, 3 seeds" in (runs / "report" / f"{name}.svg").read_text()
+    page = (runs / "report" / "index.html").read_text()
+    assert not re.search(r"(src|href)=|https?://(?!www.w3.org)", page.split('<script type="application/json"')[0])
+    assert page.count("</script>") == 2  # a source that holds one can't end the page's
+
+
+def test_runs_of_different_arguments_are_kept_apart(report_here, tmp_path):
+    for gamma, gain in ((0.9, 1.0), (0.99, 5.0)):
+        for seed in (1, 2):
+            make_run(tmp_path / str(gamma), seed, np.full(200, gain), gamma=gamma)
+    report_here("0.9", "0.99", "--output", "out")
+    tables = (tmp_path / "out" / "tables.md").read_text()
+    assert "### ppo gamma=0.9\n" in tables and "### ppo gamma=0.99\n" in tables
+    assert "| Toy-v0 | 1.00 ± 0.00" in tables and "| Toy-v0 | 5.00 ± 0.00" in tables
+
+
+def test_a_run_that_is_there_twice_counts_once(report_here, tmp_path):
+    run = make_run(tmp_path / "runs", 1, np.full(200, 3.0))
+    shutil.copytree(run, run.with_name(run.name.replace("__1__1", "__1__2")))
+    _, stderr = report_here("runs")
+    assert "is the same run" in stderr
+    assert "| Toy-v0 | 3.00 | 3.00 | 1 |" in (tmp_path / "report" / "tables.md").read_text()
+
+
+def test_damaged_runs_are_left_out_and_said(report_here, tmp_path):
+    for seed in range(1, 6):
+        make_run(tmp_path / "runs", seed, np.full(200, float(seed)))
+    for seed, name, content in (
+        (1, "config.json", "{"),
+        (2, "episodes.csv", "global_step\n1\n"),
+        (3, "config.json", "{}"),
+    ):
+        (tmp_path / "runs" / f"Toy-v0__ppo__{seed}__1" / name).write_text(content)
+    with (tmp_path / "runs" / "Toy-v0__ppo__5__1" / "episodes.csv").open("a") as file:
+        file.write("201,9")  # as a kill leaves it
+    _, stderr = report_here("runs")
+    assert stderr.count("is left out") == 3 and stderr.count("\n") == 3 and "Traceback" not in stderr
+    assert "| Toy-v0 | 4.50 ± 0.71 |" in (tmp_path / "report" / "tables.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["nowhere"], "nowhere: is not a folder"),
+        (["empty"], "empty: holds no run folder"),
+        (["runs", "--output", "file"], "--output file"),
+        (["runs", "--keep", "runs"], "--keep"),
+        (["--results", "empty"], "holds no runs"),
+    ],
+)
+def test_wrong_use_is_one_line(report_here, tmp_path, words, part):
+    make_run(tmp_path / "runs", 1, np.arange(200.0))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    _, stderr = report_here(*words, status=2)
+    assert stderr.count("\n") == 1 and part in stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_hundred_runs_of_ten_thousand_episodes_take_less_than_a_minute_and_a_gigabyte(tmp_path):
+    rng = np.random.default_rng(1)
+    for script in ("a", "b", "c", "d", "e"):
+        for env_id in ("One-v0", "Two-v0", "Three-v0", "Four-v0"):
+            for seed in range(5):
+                make_run(tmp_path / "runs", seed, rng.normal(size=10_000), env_id, script)
+    before = time.monotonic()
+    command = [sys.executable, str(ROOT / "benchmark" / "report.py"), "runs"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0 and (tmp_path / "report" / "tables.md").read_text().count("| 5 |") == 20
+    assert time.monotonic() - before < 60
+    assert usage.ru_maxrss < 1e6  # kB
+
+
+# --------------------------------------------------------------------------------------------------------- In a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(programs):
+        pytest.skip("no chromium with chromedriver here: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    yield driver
+    driver.quit()
+
+
+def texts(browser, selector):
+    return [element.text for element in browser.find_elements("css selector", selector)]
+
+
+def click(browser, selector):
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def test_the_page_in_a_browser(browser, runs):
+    browser.get((runs / "report" / "index.html").as_uri())
+    assert texts(browser, "#about") == ["13 runs, 12 of them ended, 2 scripts, 2 environments"]
+    assert len(texts(browser, "#summary tr")) == 1 + 4
+    assert texts(browser, "#curves h3") == ["Other-v0", "Toy-v0"] and len(texts(browser, "#losses svg")) == 2
+    assert len(browser.find_elements("css selector", "#curves polyline")) == 4
+    assert len(texts(browser, "details.run")) == 13 and len(texts(browser, ".warn")) == 1
+
+    click(browser, "#environment input[value='Other-v0']")  # filters
+    assert texts(browser, "#curves h3") == ["Toy-v0"] and len(texts(browser, "details.run")) == 7
+    click(browser, "#script input[value='mine']")
+    assert len(texts(browser, "#summary tr")) == 1 + 1 and len(texts(browser, "details.run")) == 4
+    assert "environment=Toy-v0" in browser.current_url and "script=ppo" in browser.current_url
+    before = browser.find_element("css selector", "#curves polyline").get_attribute("points")
+    click(browser, "#axis input[value='seconds']")
+    assert "seconds of training" in texts(browser, "#curves svg")[0]
+    end = browser.find_element("css selector", "#curves polyline").get_attribute("points")
+    assert abs(len(before.split()) - len(end.split())) < 3  # an episode every tenth of a second: the same curve
+
+    summary, command, source = "details.run:nth-child(1) > summary", "details.run:nth-child(1) .command", "pre.source"
+    assert "ppo" in texts(browser, summary)[0] and "seed 1" in texts(browser, summary)[0]
+    click(browser, summary)
+    browser.implicitly_wait(5)
+    assert texts(browser, command) == ["python cleanrl/ppo.py --env-id Toy-v0 --seed 1"]
+    browser.implicitly_wait(0)
+    configuration = texts(browser, "details.run:nth-child(1) .config tr")
+    assert "gamma 0.99" in configuration and "versions numpy 1" in configuration and "git_commit abc" in configuration
+    click(browser, ".body details > summary")
+    assert texts(browser, source) == ["# the source of ppo\nprint('</script>')"]
+    video = browser.find_element("css selector", "video").get_attribute("src")
+    assert video.endswith("40.mp4") and Path(video.removeprefix("file://")).read_bytes() == MP4
+    assert texts(browser, "select[aria-label=video] option") == ["after update 8", "after update 40"]
+
+    browser.get("about:blank")  # the address alone leads back to the view
+    browser.get((runs / "report" / "index.html").as_uri() + "#script=mine&environment=Other-v0&axis=seconds")
+    assert len(texts(browser, "details.run")) == 3 and texts(browser, "#curves h3") == ["Other-v0"]
+    errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not errors, errors
+
+
+def test_names_in_the_page_are_text(browser, report_here, tmp_path):
+    evil = "<img src=x onerror=document.title='run'></script><script>document.title='run'</script>"
+    run = make_run(tmp_path / "runs", 1, np.arange(200.0))
+    config = json.loads((run / "config.json").read_text())
+    config["arguments"] |= {"exp_name": evil, "env_id": evil, "note": evil}
+    (run / "config.json").write_text(json.dumps(config | {"command": evil}))
+    report_here("runs")
+    browser.get((tmp_path / "report" / "index.html").as_uri())
+    click(browser, "details.run > summary")
+    browser.implicitly_wait(5)
+    assert browser.find_elements("css selector", ".command")
+    browser.implicitly_wait(0)
+    assert browser.title == "PPO runs" and texts(browser, "#curves h3") == [evil]
+
+
+def test_the_page_fits_a_telephone(browser, runs):
+    narrow = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    browser.get((runs / "report" / "index.html").as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

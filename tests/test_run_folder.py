@@ -71,7 +71,10 @@ def test_config_json(in_tmp_path, monkeypatch):
         ppo.Args(**SMALL | {"exp_name": "with spaces", "total_timesteps": 48})
     )
     assert config["command"] == "python cleanrl/ppo.py --exp-name 'with spaces'"
-    versions = {name: importlib.metadata.version(name) for name in ("gymnasium", "numpy", "tensorboard", "torch")}
+    versions = {
+        name: importlib.metadata.version(name)
+        for name in ("gymnasium", "moviepy", "numpy", "tensorboard", "torch", "tyro")
+    }
     assert config["versions"] == {"python": platform.python_version(), **versions}
     assert config["hardware"].keys() == {"cpu", "cores", "gpu"}
     assert config["hardware"]["cores"] == os.cpu_count()

@@ -1,0 +1,138 @@
+"""Did a change help? Compares two sets of runs on the environments that both have.
+
+    python benchmark/compare.py runs_before runs_after
+    python benchmark/compare.py "runs/*__ppo__*" "runs/*__mine__*" --output comparison
+
+A and B are a run folder, a folder that holds runs, or a pattern in quotes. A run's result is the mean return of its
+last 100 episodes. The difference B − A of the mean results comes with Welch's 95% interval (of two sets with unequal
+variances; it is wide for few seeds, as it should be). Where the interval leaves out 0, B is better or worse; where it
+doesn't, more seeds may tell. Writes the table, and the curves of both with the differences below them as PNG and SVG.
+"""
+
+import glob
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import report
+import tyro
+from scipy.stats import ttest_ind
+
+
+@dataclass
+class Args:
+    a: tyro.conf.Positional[str]  # the runs before: a folder, or a pattern in quotes
+    b: tyro.conf.Positional[str]  # the runs after
+    output: Path = Path("comparison")  # the files' name, to which .md, .png and .svg are added
+
+
+def fail(message: str):
+    print(f"compare.py: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def read(name: str, pattern: str) -> dict[str, list[report.Run]]:
+    """The complete runs of one set by environment. Ends the program with one line if they are not of one experiment."""
+    folders = sorted(Path(path) for path in glob.glob(pattern) if Path(path).is_dir())
+    if not folders:
+        fail(f"{name} {pattern}: there is no such folder; name run folders, a folder that holds them, or a pattern")
+    groups = report.group(report.find_runs(folders))
+    if not groups:
+        fail(f"{name} {pattern}: holds no run that has ended")
+    if len(groups) > 1:
+        fail(f"{name} {pattern}: holds runs of several kinds ({'; '.join(groups)}); choose one with a pattern")
+    (environments,) = groups.values()
+    return environments
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
+    """mean(b) − mean(a) and Welch's 95% interval of it, from the results of (S_a,) and (S_b,) seeds. With one seed on a
+    side there is no interval: (−∞, ∞)."""
+    delta = float(b.mean() - a.mean())
+    if len(a) < 2 or len(b) < 2:
+        return delta, -np.inf, np.inf
+    if a.std() == b.std() == 0:  # every seed gave the same result
+        return delta, delta, delta
+    low, high = ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    return delta, float(low), float(high)
+
+
+def verdict(low: float, high: float) -> str:
+    if np.isinf(low):
+        return "two or more seeds of each are needed"
+    return "B is better" if low > 0 else "B is worse" if high < 0 else "the runs can't tell"
+
+
+def spread(results: np.ndarray) -> str:
+    return report.signed(results.mean()) + (f" ± {results.std(ddof=1):.2f}" if len(results) > 1 else "")
+
+
+def picture(rows: list[tuple], names: tuple[str, str], path: Path) -> None:
+    """Above, the curves of both sets for each environment; below, the difference with its interval."""
+    figure, axes = plt.subplots(
+        2, len(rows), figsize=(max(4.2 * len(rows), 5), 4.2), squeeze=False, height_ratios=(4, 1)
+    )
+    for (above, below), (environment, runs_a, runs_b, (delta, low, high)) in zip(axes.T, rows):
+        for runs, colour, name in ((runs_a, "tab:gray", names[0]), (runs_b, "tab:blue", names[1])):
+            grid = report.grids(runs, report.POINTS)["steps"]
+            curves = np.array([report.curve(run.steps, run.returns, grid) for run in runs])
+            report.shade(above, grid, curves, colour, f"{name}, {len(runs)} seed{'s' * (len(runs) > 1)}")
+        above.set_title(environment, fontsize=10)
+        above.set_xlabel("environment steps")
+        above.xaxis.set_major_formatter(report.thousands)
+        above.grid(alpha=0.3)
+        above.legend(fontsize=8)
+        below.axvline(0, color="black", linewidth=0.8)
+        below.plot([delta], [0], "o", color="tab:blue")
+        if np.isfinite(low):
+            below.plot([low, high], [0, 0], color="tab:blue", linewidth=2)
+        below.set_yticks([])
+        below.set_xlabel("difference B − A, 95% interval")
+        for axis in (above, below):
+            axis.spines[["top", "right"]].set_visible(False)
+        below.spines["left"].set_visible(False)
+    axes[0][0].set_ylabel(f"return, last {report.LAST} episodes")
+    figure.tight_layout()
+    for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):
+        figure.savefig(path.with_name(path.name + suffix), dpi=100, metadata=metadata)
+    plt.close(figure)
+
+
+def main(args: Args) -> None:
+    a, b = read("A", args.a), read("B", args.b)
+    common = sorted(a.keys() & b.keys())
+    if not common:
+        fail(f"A has {', '.join(a)} and B has {', '.join(b)}: there is no environment in common")
+    rows, cells = [], []
+    for environment in common:
+        runs_a, runs_b = a[environment], b[environment]
+        if runs_a[0].total != runs_b[0].total:
+            fail(f"{environment}: A has {runs_a[0].total:,} steps and B {runs_b[0].total:,}; compare equal lengths")
+        results = [np.array([run.result for run in runs]) for runs in (runs_a, runs_b)]
+        delta, low, high = difference(*results)
+        rows.append((environment, runs_a, runs_b, (delta, low, high)))
+        interval = "–" if np.isinf(low) else f"[{report.signed(low)}, {report.signed(high)}]"
+        seeds = f"{len(runs_a)} and {len(runs_b)}"
+        cells.append([environment, *map(spread, results), seeds, report.signed(delta), interval, verdict(low, high)])
+    names = tuple(next(iter(runs.values()))[0].label for runs in (a, b))
+    table = f"A is {names[0]} ({args.a}), B is {names[1]} ({args.b})\n\n"
+    header = ["environment", "A", "B", "seeds", "B − A", "95% interval", "verdict"]
+    table += report.markdown(header, cells)
+    plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
+    labels = ("A", "B") if names[0] == names[1] else (f"A: {names[0]}", f"B: {names[1]}")
+    try:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.with_name(args.output.name + ".md").write_text(table)
+        picture(rows, labels, args.output)
+    except OSError as error:
+        fail(f"--output {args.output}: {error}; name files that can be written")
+    print(table)
+    for name, more in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
+        if more:
+            print(f"only in {name}: {', '.join(sorted(more))}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))

@@ -1,0 +1,857 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#   "ale-py==0.12.1",
+#   "gymnasium==1.4.0",
+#   "moviepy==2.2.1",
+#   "numpy==2.4.6",
+#   "opencv-python-headless==5.0.0.93",
+#   "tensorboard==2.21.0",
+#   "torch==2.13.0",
+#   "tyro==1.0.17",
+# ]
+# ///
+"""PPO with a memory, an LSTM, for Atari games from pixels, by gymnasium and ale-py.
+
+    python cleanrl/ppo_atari_lstm.py --env-id BreakoutNoFrameskip-v4
+    python cleanrl/ppo_atari_lstm.py --resume runs/RUN
+    python cleanrl/ppo_atari_lstm.py --evaluate runs/RUN
+
+Parent: ppo_atari.py. Changes: (1) an observation is one frame; (2) an LSTM follows the convolutional network, its state
+starts at zero in each episode and is handed on from step to step, in evaluation too; (3) a minibatch is made of whole
+environments in time order, and the update runs the LSTM over them again.
+Details: core-1 to core-12, atari-1 to atari-6, atari-8, atari-9, lstm-1 to lstm-5, aux-1 (--anneal-clip), aux-3
+(--target-kl), plus-1 (--bootstrap-truncated).
+"""
+
+import contextlib
+import csv
+import importlib.metadata
+import importlib.util
+import io
+import json
+import math
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+import zipfile
+from collections import deque
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; the large products are torch's
+
+import ale_py
+import gymnasium as gym
+import numpy as np
+import torch
+import torch.nn as nn
+import tyro
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer import event_file_writer
+
+# ------------------------------------------------------------------------------------------------------------ Arguments
+
+
+@dataclass
+class Args:
+    # run
+    exp_name: str = Path(__file__).stem  # name of the experiment, a part of the run folder's name
+    seed: int = 1  # seed of the weights, the environments and the sampling
+    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
+    cuda: bool = torch.cuda.is_available()  # train on the GPU
+    track: bool = False  # send the run to Weights & Biases too
+    wandb_project_name: str = "cleanRL"  # Weights & Biases project
+    wandb_entity: str | None = None  # Weights & Biases team or user
+    capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
+    checkpoints: int = 10  # checkpoints in a run, evenly spaced, the last one at its end
+    resume: str | None = None  # run folder to go on with, from its last checkpoint
+    evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
+    episodes: int = 10  # episodes that --evaluate plays
+    # environment
+    env_id: str = "BreakoutNoFrameskip-v4"  # Gymnasium id of the game
+    total_timesteps: int = 10_000_000  # steps in the run, over all environments; a step is 4 frames
+    num_envs: int = 8  # environments that are stepped together
+    num_steps: int = 128  # steps of each environment in a rollout
+    # PPO
+    learning_rate: float = 2.5e-4  # step size of Adam
+    anneal_lr: bool = True  # let the learning rate fall linearly
+    gamma: float = 0.99  # discount factor
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
+    num_minibatches: int = 4  # minibatches in an epoch
+    update_epochs: int = 4  # passes over each rollout
+    norm_adv: bool = True  # normalise the advantages in each minibatch
+    clip_coef: float = 0.1  # clip range of the probability ratio, and of the value with --clip-vloss
+    anneal_clip: bool = False  # let the clip range fall linearly
+    clip_vloss: bool = True  # clip the value loss
+    ent_coef: float = 0.01  # weight of the entropy bonus
+    vf_coef: float = 0.5  # weight of the value loss
+    max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
+    target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
+    bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
+    # speed
+    num_threads: int = os.cpu_count() or 1  # CPU threads of torch; another number changes the last bits of the results
+    precision: str = "fp32"  # fp32 or bf16, of the convolutions and the layer of 512; bf16 is faster
+    vectorization: str = "sync"  # sync: all games in this process; async: each in a process of its own
+
+    @property
+    def batch_size(self) -> int:
+        return self.num_envs * self.num_steps
+
+    @property
+    def num_updates(self) -> int:
+        return self.total_timesteps // self.batch_size
+
+
+def fail(message: str, status: int = 2):
+    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def parse_arguments() -> Args:
+    """The command line; what tyro says of a mistake is cut down to one line."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as report:
+            return tyro.cli(Args)
+    except SystemExit as end:
+        if not end.code:  # --help
+            raise
+    lines = [line.strip("│ \n") for line in report.getvalue().splitlines()[1:]]
+    fail(" ".join(lines[: next((i for i, line in enumerate(lines) if line[:1] in "─╰"), None)]) + "; see --help")
+
+
+def validate(args: Args) -> None:
+    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
+    counts = "total_timesteps num_envs num_steps num_minibatches update_epochs checkpoints episodes"
+    for names, rule, legal in [
+        (counts + " learning_rate clip_coef max_grad_norm target_kl", "above 0", lambda x: 0 < x < 2**63),
+        ("seed ent_coef vf_coef", "of 0 or more", lambda x: 0 <= x < 2**63),
+        ("gamma gae_lambda", "from 0 to 1", lambda x: 0 <= x <= 1),
+        ("num_threads", "from 1 to 1024", lambda x: 1 <= x <= 1024),
+    ]:
+        for name in names.split():
+            if (value := getattr(args, name)) is not None and not legal(value):
+                fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
+    rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
+    if args.num_envs % args.num_minibatches:
+        fits = max(n for n in range(1, args.num_minibatches) if args.num_envs % n == 0)
+        sizes = f"--num-envs {args.num_envs} --num-minibatches {args.num_minibatches}"
+        fail(f"{sizes}: minibatches are made of whole environments, so the first must divide by the second; try {fits}")
+    if args.num_updates < 1:
+        fail(f"{rollout} is more than --total-timesteps {args.total_timesteps}; use {args.batch_size} or more")
+    if args.cuda and not torch.cuda.is_available():
+        fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
+    for flag, package in (("track", "wandb"), ("capture_video", "moviepy")):
+        if getattr(args, flag) and importlib.util.find_spec(package) is None:
+            fail(f"--{flag.replace('_', '-')}: the package {package} is not installed; pip install {package}")
+    for name, choices in (("precision", ("fp32", "bf16")), ("vectorization", ("sync", "async"))):
+        if (value := getattr(args, name)) not in choices:
+            fail(f"--{name} {value}: must be {' or '.join(choices)}")
+    env = make_env(args.env_id, "rgb_array" if args.capture_video else None)
+    if env.observation_space != FRAME:
+        fail(f"--env-id {args.env_id}: observes {env.observation_space}, but this script needs Atari or {FRAME}")
+    if not isinstance(env.action_space, gym.spaces.Discrete):
+        fail(f"--env-id {args.env_id}: acts by {env.action_space}, but this script needs Discrete; use another game")
+    if sticky := env.unwrapped.spec.kwargs.get("repeat_action_probability"):
+        print(f"{args.env_id}: sticky actions, the game repeats the last action with probability {sticky}")
+
+
+# ---------------------------------------------------------------------------------------------------------- Environment
+
+
+FRAME = gym.spaces.Box(0, 255, (84, 84), np.uint8)
+gym.register_envs(ale_py)
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
+
+
+def make_env(env_id: str, render_mode: str | None = None, video_folder: str | None = None) -> gym.Env:
+    """One preprocessed game, or another environment of FRAMEs as it is; ends the program with one line if it can't be
+    made or rendered. The first whole game is recorded into `video_folder`."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of versions that gymnasium calls out of date
+            options = {} if render_mode is None else {"render_mode": render_mode}
+            env = gym.make(env_id, disable_env_checker=True, **options)
+            if isinstance(env.unwrapped, ale_py.AtariEnv):  # ALE/…-v5 skips frames by itself, and colours cost time
+                env = gym.make(env_id, disable_env_checker=True, frameskip=1, obs_type="grayscale", **options)
+        if render_mode is not None:
+            if render_mode not in env.metadata.get("render_modes", []):
+                fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")
+            env.reset()
+            try:
+                env.render()
+            except Exception as error:  # a graphics library can fail in any way
+                fail(f"--capture-video: {env_id} can't be rendered here: {error}; mend it or leave --capture-video out")
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        fail(f"--env-id {env_id}: a package is missing: {error}")
+    except (gym.error.Error, ValueError) as error:
+        near = ", ".join(get_close_matches(env_id, gym.registry, cutoff=0.5))
+        fail(f"--env-id {env_id}: unknown: {error} {near and 'Near matches: '}{near}")
+    if hasattr(env.unwrapped, "ale"):
+        env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4)  # [atari-1] [atari-2] [atari-5]
+    if video_folder:
+        with warnings.catch_warnings(action="ignore"):  # of a folder that exists
+            env = gym.wrappers.RecordVideo(env, video_folder, episode_trigger=lambda episode: episode == 0, fps=15)
+    return EpisodicLife(env)
+
+
+class EpisodicLife(gym.Wrapper):
+    """Ends an episode with each life, while the game goes on to its end, and starts each by FIRE where a game has it.
+    The info that ends a game holds the game's whole return and length, in steps."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.ale, self.game_over = getattr(env.unwrapped, "ale", None), True
+        fire = self.ale is not None and env.unwrapped.get_action_meanings()[1:2] == ["FIRE"]
+        self.opening = [1, 2] if fire else []  # openai/baselines follows FIRE with action 2
+
+    def lives(self) -> int:
+        return self.ale.lives() if self.ale else 0
+
+    def play(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.game_return += float(reward)
+        self.game_length += 1
+        self.game_over = terminated or truncated
+        if self.game_over:
+            info = info | {"game_return": self.game_return, "game_length": self.game_length}
+        return np.array(observation), reward, terminated, truncated, info  # a copy, some environments reuse theirs
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        ended = {}
+        if seed is None and not self.game_over:
+            observation, _, _, _, ended = self.play(0)  # [atari-3] the next life of the same game
+        for action in [None, *self.opening]:  # [atari-4]
+            if self.game_over or seed is not None:
+                observation, _ = self.env.reset(seed=seed, options=options)
+                seed, self.game_return, self.game_length, self.game_over = None, 0.0, 0, False
+            if action is not None:
+                observation, _, _, _, info = self.play(action)
+                ended = ended | info
+        if self.game_over:  # by the opening itself
+            return self.reset(options=options)
+        self.last_lives = self.lives()
+        return observation, ended
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.play(action)
+        lives = self.lives()
+        life_lost, self.last_lives = 0 < lives < self.last_lives, lives
+        return observation, reward, terminated or life_lost, truncated, info  # [atari-3]
+
+
+class VectorEnv:
+    """N games stepped together, with a frame as an observation and the sign of the reward as the reward."""
+
+    def __init__(self, env_id: str, num_envs: int, vectorization: str = "sync", video_folder: str | None = None):
+        trainer = os.getpid()
+
+        def make() -> gym.Env:
+            if os.getpid() != trainer:  # Ctrl-C is the trainer's, which ends its workers when it ends
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            return make_env(env_id, "rgb_array" if video_folder else None, video_folder)
+
+        vector = {"sync": gym.vector.SyncVectorEnv, "async": gym.vector.AsyncVectorEnv}[vectorization]
+        self.envs = vector([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+        self.action_space = self.envs.single_action_space
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        """Starts a fresh game in every environment. Returns the first observations, (N, 1, 84, 84)."""
+        frames, _ = self.envs.reset(seed=seeds)
+        return frames[:, None]
+
+    def step(self, actions):
+        """Steps each environment by its action. An episode that ends makes way for the next in the same step.
+
+        Returns observations (N, 1, 84, 84); rewards (N,); dones (N,), at lost lives, true ends and time limits alike;
+        the last observation of each episode that a time limit cut, by environment; (unclipped return, length) of each
+        game that ended.
+        """
+        frames, rewards, terminated, truncated, infos = self.envs.step(actions)
+        dones, cut = terminated | truncated, np.flatnonzero(truncated & ~terminated)
+        truncated_obs = {i: infos["final_obs"][i][None] for i in cut}
+        episodes = []
+        for info in (infos.get("final_info", {}), infos):  # the second of a game that the first steps after a reset end
+            for i in np.flatnonzero(info.get("_game_return", [])):
+                episodes.append((float(info["game_return"][i]), int(info["game_length"][i])))
+        return frames[:, None], np.sign(rewards), dones.astype(np.float32), truncated_obs, episodes  # [atari-6]
+
+
+# ---------------------------------------------------------------------------------------------------------------- Agent
+
+
+def layer_init(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
+    for parameter in layer.parameters():
+        if parameter.ndim > 1:
+            nn.init.orthogonal_(parameter, gain)  # [core-2]
+        else:
+            nn.init.zeros_(parameter)
+    return layer
+
+
+class Agent(nn.Module):
+    def __init__(self, num_actions: int, precision: str = "fp32"):
+        super().__init__()
+        # The first, since cuDNN looks for its weights at the start of their storage, the flat vector
+        self.lstm = layer_init(nn.LSTM(512, 128), gain=1.0)  # [lstm-1]
+        self.network = nn.Sequential(  # [atari-8]
+            layer_init(nn.Conv2d(1, 32, 8, stride=4)), nn.ReLU(),  # (M, 32, 20, 20)
+            layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(),  # (M, 64, 9, 9)
+            layer_init(nn.Conv2d(64, 64, 3)), nn.ReLU(),  # (M, 64, 7, 7)
+            nn.Flatten(), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU(),
+        )  # fmt: skip
+        self.actor = layer_init(nn.Linear(128, num_actions), gain=0.01)
+        self.critic = layer_init(nn.Linear(128, 1), gain=1.0)
+        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+
+    def initial_state(self, num_envs: int) -> torch.Tensor:
+        """The LSTM's h and c before the first step, (2, N, 128)."""
+        return self.lstm.weight_hh_l0.new_zeros(2, num_envs, self.lstm.hidden_size)  # [lstm-2]
+
+    def get_hidden(self, obs: torch.Tensor, lstm_state: torch.Tensor, dones: torch.Tensor):
+        """What policy and value share, (M, 128), and the LSTM's state after the last step, (2, N, 128).
+
+        obs (M, 1, 84, 84), of bytes, are consecutive steps of N environments, step after step; lstm_state (2, N, 128)
+        is h and c before the first of them; dones (M,) is 1 where an observation is the first of an episode.
+        """
+        with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            features = self.network(obs.to(self.dtype) / 255).float()  # [atari-9]
+        num_envs = lstm_state.shape[1]
+        features, dones = features.view(-1, num_envs, 512), dones.view(-1, num_envs, 1)
+        hidden, starts = [], [0, *(dones[1:].any(1).nonzero()[:, 0] + 1).tolist()]  # steps at which an episode starts
+        for start, stretch in zip(starts, features.tensor_split(starts[1:])):
+            lstm_state = lstm_state * (1.0 - dones[start])  # [lstm-3]
+            outputs, lstm_state = self.lstm(stretch, tuple(lstm_state[:, None]))  # (steps, N, 128), 2 × (1, N, 128)
+            lstm_state = torch.cat(lstm_state)
+            hidden.append(outputs)
+        return torch.cat(hidden).flatten(0, 1), lstm_state
+
+    def get_value(self, obs: torch.Tensor, lstm_state: torch.Tensor, dones: torch.Tensor) -> torch.Tensor:
+        return self.critic(self.get_hidden(obs, lstm_state, dones)[0]).squeeze(-1)
+
+    def get_action_and_value(
+        self, obs: torch.Tensor, lstm_state: torch.Tensor, dones: torch.Tensor,
+        action: torch.Tensor | None = None, noise: torch.Tensor | None = None,
+    ):  # fmt: skip
+        """Action, log-prob, entropy and value, (M,) each, and the state after the last step, (2, N, 128), with obs,
+        lstm_state and dones as in get_hidden. An action that is not given is drawn, from Gumbel `noise`
+        (M, num_actions) if there is any."""
+        hidden, lstm_state = self.get_hidden(obs, lstm_state, dones)  # (M, 128), (2, N, 128)
+        log_probs = self.actor(hidden).log_softmax(-1)  # (M, num_actions)
+        if action is None:
+            if noise is None:
+                noise = -torch.empty_like(log_probs).exponential_().log()
+            action = (log_probs + noise).argmax(-1)  # a draw from the softmax (Gumbel-max)
+        log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        entropy = -(log_probs.exp() * log_probs).sum(-1)
+        return action, log_prob, entropy, self.critic(hidden).squeeze(-1), lstm_state
+
+
+def flatten_parameters(agent: nn.Module) -> nn.Parameter:
+    """Moves the parameters into one vector and their gradients into another, of which the layers keep views, so that
+    gradient clipping and Adam are one operation each instead of one a layer."""
+    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in agent.parameters()]))
+    flat.grad, end = torch.zeros_like(flat), 0
+    for parameter in agent.parameters():
+        start, end = end, end + parameter.numel()
+        parameter.data = flat.data[start:end].view_as(parameter)
+        parameter.grad = flat.grad[start:end].view_as(parameter)
+    return flat
+
+
+# -------------------------------------------------------------------------------------------------- Advantages and loss
+
+
+def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
+    """Generalised advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
+
+    rewards, values, dones: (T, N), where dones[t] marks obs[t] as the first of an episode; next_value, next_done: (N,),
+    of the observation after the rollout. Returns advantages and returns, (T, N) each.
+    """
+    advantages, advantage = np.zeros_like(rewards), np.zeros_like(next_value)
+    for t in reversed(range(len(rewards))):  # [core-5]
+        continues = 1.0 - next_done  # 0 where the episode of step t ends with it
+        delta = rewards[t] + gamma * next_value * continues - values[t]
+        advantages[t] = advantage = delta + gamma * gae_lambda * continues * advantage
+        next_value, next_done = values[t], dones[t]
+    return advantages, advantages + values
+
+
+def ppo_loss(
+    log_prob, entropy, value, old_log_probs, old_values, advantages, returns,
+    clip_coef: float, norm_adv: bool, clip_vloss: bool, ent_coef: float, vf_coef: float,
+):  # fmt: skip
+    """Loss of a minibatch (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
+
+    The first three tensors come from the networks as they are now, the other four from the rollout; all are (M,).
+    Returns the loss and, by metric name, the debug variables: scalar tensors.
+    """
+    if norm_adv:  # [core-7]
+        advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+    log_ratio = log_prob - old_log_probs
+    ratio = log_ratio.exp()
+    clipped_ratio = ratio.clamp(1 - clip_coef, 1 + clip_coef)
+    policy_loss = -torch.min(advantages * ratio, advantages * clipped_ratio).mean()  # [core-8]
+    value_error = (value - returns).square()
+    if clip_vloss:  # [core-9]
+        clipped_value = old_values + (value - old_values).clamp(-clip_coef, clip_coef)
+        value_error = torch.max(value_error, (clipped_value - returns).square())
+    value_loss = 0.5 * value_error.mean()
+    mean_entropy = entropy.mean()
+    loss = policy_loss - ent_coef * mean_entropy + vf_coef * value_loss  # [core-10]
+    with torch.no_grad():  # [core-12]
+        debug = {
+            "losses/value_loss": value_loss,
+            "losses/policy_loss": policy_loss,
+            "losses/entropy": mean_entropy,
+            "losses/old_approx_kl": -log_ratio.mean(),
+            "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
+            "losses/clipfrac": ((ratio - 1).abs() > clip_coef).float().mean(),
+        }
+    return loss, debug
+
+
+# ---------------------------------------------------------------------------------------------------------- Checkpoints
+
+METRICS = [
+    "charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate",
+    "losses/value_loss", "losses/policy_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl",
+    "losses/clipfrac", "losses/explained_variance",
+]  # fmt: skip
+EPISODE = ["global_step", "episodic_return", "episodic_length", "seconds"]
+CHECKPOINT = {
+    "script": str, "args": dict, "update": int, "global_step": int, "seconds": float, "recent_returns": list,
+    "model": dict, "optimizer": dict, "rng": dict, "torch_rng": torch.Tensor,
+}  # fmt: skip
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a temporary file, which takes the place of `path` once it is on the disk: all of it or nothing."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class RunLog:
+    """metrics.csv (a row an update), episodes.csv (a row an episode) and the TensorBoard events of a run folder. What
+    they hold beyond the step `resumed_at` is dropped, since the run is about to do it again."""
+
+    def __init__(self, folder: Path, resumed_at: int):
+        self.files = {}
+        for name, columns in (("metrics.csv", ["global_step", *METRICS]), ("episodes.csv", EPISODE)):
+            rows = [",".join(columns) + "\n"]
+            if resumed_at:  # a kill can leave half a row at the end
+                written = (folder / name).read_text().splitlines(keepends=True)[1:]
+                rows += [row for row in written if row.endswith("\n") and int(row.split(",")[0]) <= resumed_at]
+            write_whole(folder / name, "".join(rows).encode())
+            self.files[name] = (folder / name).open("a", newline="")
+        self.events = event_file_writer.EventFileWriter(str(folder))
+        self.events.add_event(Event(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
+
+    def write(self, global_step: int, metrics: dict[str, float], episodes: list[tuple]) -> None:
+        """Adds an update, and the episodes that ended in it as rows of EPISODE."""
+        points = [(step, dict(zip(METRICS, return_and_length))) for step, *return_and_length, _ in episodes]
+        for step, scalars in [*points, (global_step, {name: metrics[name] for name in METRICS[2:]})]:
+            summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()])
+            self.events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+        csv.writer(self.files["episodes.csv"], lineterminator="\n").writerows(episodes)
+        csv.writer(self.files["metrics.csv"], lineterminator="\n").writerow([global_step, *map(metrics.get, METRICS)])
+        for file in self.files.values():
+            file.flush()
+
+    def sync(self) -> None:
+        """Puts everything on the disk: a checkpoint counts on the rows before it."""
+        self.events.flush()
+        for file in self.files.values():
+            os.fsync(file.fileno())
+
+    def close(self) -> None:
+        for file in (self.events, *self.files.values()):
+            file.close()
+
+
+def create_run_folder(args: Args) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
+    cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    cpu = re.search("model name\t: (.*)", cpu_info)
+    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the commit, not the nearest tag
+    git = ["git", "-C", str(Path(__file__).resolve().parent), *describe]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
+    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
+    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name in needs}
+    gpu = torch.cuda.get_device_name() if args.cuda else None
+    config = {
+        "arguments": asdict(args),
+        "command": shlex.join(["python", *sys.argv]),
+        "versions": {"python": platform.python_version(), **versions},
+        "hardware": {"cpu": cpu and cpu[1], "cores": os.cpu_count(), "gpu": gpu},
+        "git_commit": commit or None,
+    }
+    name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
+    first_run = not Path("runs").exists()
+    folder = Path("runs", f"{name}{started}")
+    try:
+        folder.parent.mkdir(exist_ok=True)
+        while True:
+            with contextlib.suppress(FileExistsError):  # taken by a run that started in the same second
+                folder.mkdir()
+                break
+            started += 1
+            folder = Path("runs", f"{name}{started}")
+        (folder / "checkpoints").mkdir()
+        (folder / "videos").mkdir()
+        shutil.copy(__file__, folder)
+        write_whole(folder / "config.json", json.dumps(config, indent=2).encode())
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if first_run:
+            with contextlib.suppress(OSError):  # other runs are in it by now
+                folder.parent.rmdir()
+        fail(f"{folder}: can't be written ({error.strerror}); start where a folder runs/ can be, with room on the disk")
+    return folder
+
+
+def load_checkpoint(path: str) -> tuple[Path, dict]:
+    """Reads a checkpoint, or a run folder's last one, and never runs code from it. Returns the file and its content;
+    ends the program with one line if it is missing, damaged or another script's."""
+    file = Path(path)
+    if file.is_dir():
+        found = [checkpoint for checkpoint in file.glob("checkpoints/*.pt") if checkpoint.stem.isdigit()]
+        file = max(found, key=lambda checkpoint: int(checkpoint.stem), default=file / "checkpoints" / "*.pt")
+    if not file.is_file():
+        fail(f"{path}: there is no {file}; name a run folder that has saved a checkpoint, or a checkpoint")
+    try:
+        if (damaged := zipfile.ZipFile(file).testzip()) is not None:
+            raise ValueError(f"{damaged} has a wrong checksum")
+        state = torch.load(file, map_location="cpu", weights_only=True)
+        if state["script"] != Path(__file__).stem:
+            fail(f"{file}: was written by {state['script']}.py; use that script")
+        wrong = [name for name, kind in CHECKPOINT.items() if not isinstance(state[name], kind)]
+        run, numbers = Args(**state["args"]), {float: int | float, float | None: int | float | None}
+        for field in fields(Args):
+            if not isinstance(state["args"][field.name], numbers.get(field.type, field.type)):
+                wrong.append(field.name)
+        if not 0 < state["update"] <= run.num_updates or state["global_step"] != state["update"] * run.batch_size:
+            wrong.append("update or global_step")
+        if not 0 <= state["seconds"] < math.inf or not all(isinstance(x, float) for x in state["recent_returns"]):
+            wrong.append("seconds or recent_returns")
+        if wrong:
+            raise ValueError(f"unfit {', '.join(wrong)}")
+    except Exception as error:  # a damaged or hostile file can raise anything
+        fail(f"{file}: not a whole checkpoint of this script ({type(error).__name__}: {error}); name another one")
+    return file, state
+
+
+def merge_arguments(args: Args, saved: dict) -> Args:
+    """The arguments that the checkpoint was made with. The command line chooses how to evaluate, and nothing else."""
+    free = {"resume", "evaluate", "episodes"}
+    free |= {"seed", "cuda", "capture_video", "num_threads"} if args.evaluate else set()
+    typed = {
+        word.split("=")[0].strip("-").replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"
+    }
+    typed |= {field.name for field in fields(Args) if getattr(args, field.name) != field.default}
+    if ":" in saved["env_id"] and args.env_id != saved["env_id"]:
+        fail(
+            f"the checkpoint's environment {saved['env_id']} imports a module; if you trust it, type --env-id yourself"
+        )
+    for name in saved.keys() & typed - free:
+        if (value := getattr(args, name)) != saved[name]:
+            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
+    return Args(**{name: getattr(args, name) if name in free else value for name, value in saved.items()})
+
+
+# ----------------------------------------------------------------------------------------------------------- Evaluation
+
+
+@torch.no_grad()
+def evaluate(agent: Agent, env_id: str, episodes: int, seed: int, video: Path | None = None) -> list[tuple[float, int]]:
+    """Plays whole games with actions drawn from the policy, on an environment and random numbers of its own: the same
+    agent and seed give the same games. `video` is an mp4 file for the first. Returns each (unclipped return, steps)."""
+    device, results = next(agent.parameters()).device, []
+    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
+    rng = np.random.default_rng(noise_seed)
+    with tempfile.TemporaryDirectory(dir=video and video.parent) as unfinished:
+        envs = VectorEnv(env_id, 1, video_folder=unfinished if video else None)
+        for episode_seed in seeds:
+            observation, games = envs.reset([episode_seed]), []
+            lstm_state, done = agent.initial_state(1), np.ones(1, np.float32)
+            while not games:
+                noise = torch.from_numpy(rng.gumbel(size=(1, envs.action_space.n)).astype(np.float32)).to(device)
+                inputs = torch.from_numpy(observation).to(device), lstm_state, torch.from_numpy(done).to(device)
+                action, *_, lstm_state = agent.get_action_and_value(*inputs, noise=noise)
+                observation, _, done, _, games = envs.step(envs.action_space.start + action.cpu().numpy())
+            results.append(games[0])
+        envs.envs.close()  # ends the video
+        if video:
+            next(Path(unfinished).glob("*.mp4")).replace(video)
+    return results
+
+
+# ------------------------------------------------------------------------------------------------------------- Training
+
+
+def attempt(action, *arguments, **options):
+    """Calls the tracker: whatever goes wrong with it costs a warning, never the training."""
+    try:
+        return action(*arguments, **options)
+    except Exception as error:  # a tracker can fail in any way
+        print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
+
+
+def start_tracker(args: Args, folder: Path):
+    """Opens the run at Weights & Biases, which from then on follows the TensorBoard events, and uploads the script."""
+    import wandb
+
+    wandb.tensorboard.patch(root_logdir=str(folder))
+    where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": folder.name}
+    tracker = wandb.init(**where, id=re.sub(r"\W", "-", folder.name), resume="allow", config=asdict(args))
+    tracker.save(str(folder / Path(__file__).name), base_path=str(folder), policy="now")
+    return tracker
+
+
+def track_video(tracker, video: Path, global_step: int) -> None:
+    import wandb
+
+    tracker.log({"video": wandb.Video(str(video)), "global_step": global_step})
+
+
+@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
+def main(args: Args) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
+    if args.resume or args.evaluate:
+        if args.resume and (args.evaluate or not Path(args.resume).is_dir()):
+            fail(f"--resume {args.resume}: takes a run folder, and no --evaluate beside it")
+        checkpoint, state = load_checkpoint(args.resume or args.evaluate)
+        args = merge_arguments(args, state["args"])
+    validate(args)
+    torch.set_num_threads(args.num_threads)
+    if args.cuda and args.torch_deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    device = torch.device("cuda" if args.cuda else "cpu")
+
+    # Set up
+    envs = VectorEnv(args.env_id, args.num_envs, args.vectorization)
+    num_actions = int(envs.action_space.n)
+    torch.manual_seed(args.seed)
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))
+    agent = Agent(num_actions, args.precision).to(device)
+    parameters = flatten_parameters(agent)
+    optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
+    update, global_step, seconds, recent_returns = 0, 0, 0.0, deque(maxlen=100)
+    if args.resume or args.evaluate:
+        try:
+            agent.load_state_dict(state["model"])
+            moments = {name: value.contiguous() for name, value in state["optimizer"]["state"][0].items()}
+            if [moments[name].shape for name in ("step", "exp_avg", "exp_avg_sq")] != [(), *2 * [parameters.shape]]:
+                raise ValueError("Adam's state is of another size")
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": {0: moments}})
+            rng.bit_generator.state = state["rng"]
+            torch.set_rng_state(state["torch_rng"])
+        except Exception as error:  # as in load_checkpoint
+            fail(f"{checkpoint}: does not fit {args.env_id} ({type(error).__name__}: {error}); name another one")
+        update, global_step, seconds = state["update"], state["global_step"], state["seconds"]
+        recent_returns.extend(state["recent_returns"])
+    if args.evaluate:
+        video = checkpoint.with_suffix(".mp4") if args.capture_video else None
+        results = np.array(evaluate(agent, args.env_id, args.episodes, args.seed, video))  # (episodes, 2)
+        for episode, (episodic_return, length) in enumerate(results):
+            print(f"episode {episode}: return {episodic_return:.2f}, length {length:.0f}")
+        (mean, mean_length), (std, _) = results.mean(0), results.std(0)
+        print(f"{checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {args.episodes} episodes")
+        return None
+    if args.resume:
+        folder, args.resume = checkpoint.parent.parent, None
+        if update == args.num_updates:
+            print(f"{folder}: is complete; see what it learned with --evaluate {folder}")
+            return folder
+        if missing := [name for name in ("metrics.csv", "episodes.csv") if not (folder / name).is_file()]:
+            fail(f"{folder}: lacks {' and '.join(missing)}, which a resumed run adds to; name a whole run folder")
+        print(f"{folder}: goes on after update {update} of {args.num_updates}, step {global_step:,}")
+    else:
+        folder = create_run_folder(args)
+    tracker = attempt(start_tracker, args, folder) if args.track else None
+    try:
+        log = RunLog(folder, resumed_at=global_step)
+    except (OSError, ValueError) as error:
+        fail(f"{folder}: metrics.csv or episodes.csv can't be read or written ({error}); mend it or start anew")
+    num_checkpoints = min(args.checkpoints, args.num_updates)
+    checkpoint_updates = {round(args.num_updates * (i + 1) / num_checkpoints) for i in range(num_checkpoints)}
+    trust = ["--env-id", args.env_id] if ":" in args.env_id else []  # see merge_arguments
+    resume_command = shlex.join(["python", sys.argv[0], "--resume", str(folder), *trust])
+    stop_signals, handlers = [], {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop_after_update(number, frame):
+        stop_signals.append(number)
+        signal.signal(number, handlers[number])  # the next one ends the run at once
+
+    for number in handlers:
+        signal.signal(number, stop_after_update)
+    threading.excepthook = lambda failure: None  # the event writer's thread also hands its error to our next call
+
+    # T = num_steps, N = num_envs, B = T · N samples in a rollout
+    T, N = args.num_steps, args.num_envs
+    channels_last = torch.zeros((T, N, *FRAME.shape, 1), dtype=torch.uint8, device=device)  # what convolutions prefer
+    obs = channels_last.permute(0, 1, 4, 2, 3)  # (T, N, 1, 84, 84)
+    actions = torch.zeros((T, N), dtype=torch.int64, device=device)
+    acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
+    rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
+    fresh_episodes, start_time, last_status = True, time.perf_counter() - seconds, -math.inf
+    try:
+        while update < args.num_updates:
+            update += 1
+            # Anneal
+            remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
+            learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
+            clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
+            optimizer.param_groups[0]["lr"] = learning_rate
+
+            # Collect
+            if fresh_episodes:  # after every checkpoint, so that a resumed run needs no environment's inner state
+                seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
+                next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
+                lstm_state = agent.initial_state(N)  # which is why no checkpoint holds a state
+            noise = torch.from_numpy(rng.gumbel(size=(T, N, num_actions)).astype(np.float32)).to(device)
+            episodes, truncated, first_state = [], [], lstm_state  # (2, N, 128)
+            for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
+                obs[step], dones[step] = torch.from_numpy(next_obs), next_done
+                with torch.no_grad():
+                    inputs = obs[step], lstm_state, torch.from_numpy(next_done).to(device)
+                    acted = agent.get_action_and_value(*inputs, noise=noise[step])
+                actions[step], acted_log_probs[step], _, acted_values[step], lstm_state = acted
+                env_actions = envs.action_space.start + actions[step].cpu().numpy()
+                next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
+                global_step += N
+                truncated += [(step, env, last_obs, lstm_state[:, env]) for env, last_obs in truncated_obs.items()]
+                for episode in ended:
+                    episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))
+
+            # Advantages
+            with torch.no_grad():
+                inputs = torch.from_numpy(next_obs).to(device), lstm_state, torch.from_numpy(next_done).to(device)
+                next_value = agent.get_value(*inputs).cpu().numpy()
+                if args.bootstrap_truncated and truncated:  # [plus-1]
+                    steps, indices, last_obs, states = zip(*truncated)
+                    inputs = torch.from_numpy(np.array(last_obs)).to(device), torch.stack(states, 1)
+                    last_values = agent.get_value(*inputs, torch.zeros(len(steps), device=device))
+                    rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
+            values = acted_values.cpu().numpy()
+            next_step = (next_value, next_done)
+            advantages, returns = compute_gae(rewards, values, dones, *next_step, args.gamma, args.gae_lambda)
+            b_advantages, b_returns = (torch.from_numpy(x).to(device).flatten() for x in (advantages, returns))
+            b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 1, 84, 84), (B,)
+            b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
+            b_dones = torch.from_numpy(dones).to(device).flatten()  # (B,)
+
+            # Epochs of minibatches
+            debug = []
+            for _ in range(args.update_epochs):
+                env_permutation = rng.permutation(N).reshape(args.num_minibatches, 1, -1)  # [core-6]
+                permutation = np.arange(T)[:, None] * N + env_permutation  # [lstm-4] (minibatch, step, environment)
+                permutation = torch.from_numpy(permutation).flatten().to(device)  # (B,)
+                mb_states = [first_state[:, mb_envs] for mb_envs in env_permutation[:, 0]]  # [lstm-5]
+                rollout = (b_obs, b_dones, b_actions, b_log_probs, b_values, b_advantages, b_returns)
+                shuffled = (x[permutation].split(args.batch_size // args.num_minibatches) for x in rollout)
+                for mb_state, mb_obs, mb_dones, mb_actions, *from_rollout in zip(mb_states, *shuffled):
+                    inputs = mb_obs, mb_state, mb_dones, mb_actions
+                    _, log_prob, entropy, value, _ = agent.get_action_and_value(*inputs)
+                    coefficients = (clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef)
+                    loss, mb_debug = ppo_loss(log_prob, entropy, value, *from_rollout, *coefficients)
+                    debug.append(mb_debug)
+                    parameters.grad.zero_()
+                    loss.backward()
+                    norm = parameters.grad.norm()
+                    parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]
+                    optimizer.step()
+                epoch_kl = torch.stack([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]]).mean()
+                if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
+                    break
+
+            # Log
+            seconds = time.perf_counter() - start_time
+            metrics = {name: torch.stack([d[name] for d in debug]).mean().item() for name in debug[0]}
+            finite = {
+                "a loss": np.isfinite(list(metrics.values())).all(),
+                "a weight": parameters.isfinite().all(),
+            }
+            if what := " and ".join(name for name, is_finite in finite.items() if not is_finite):
+                fail(f"update {update}: {what} is not finite; {folder} keeps the checkpoints before it", status=1)
+            variance, varies = returns.var(), returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
+            recent_returns.extend(episode[1] for episode in episodes)
+            metrics |= {
+                "losses/explained_variance": 1 - (returns - values).var() / variance if varies else math.nan,
+                "charts/episodic_return": np.mean([episode[1] for episode in episodes]) if episodes else math.nan,
+                "charts/episodic_length": np.mean([episode[2] for episode in episodes]) if episodes else math.nan,
+                "charts/SPS": global_step / seconds,
+                "charts/learning_rate": learning_rate,
+            }
+            log.write(global_step, metrics, episodes)
+
+            # Checkpoint
+            stopping = bool(stop_signals)  # read once: a signal can come at any line
+            fresh_episodes = stopping or update in checkpoint_updates
+            if fresh_episodes:
+                log.sync()
+                state = {
+                    "script": Path(__file__).stem, "args": asdict(args), "update": update, "global_step": global_step,
+                    "seconds": seconds, "recent_returns": list(recent_returns),
+                    "model": agent.state_dict(), "optimizer": optimizer.state_dict(),
+                    "rng": rng.bit_generator.state, "torch_rng": torch.get_rng_state(),
+                }  # fmt: skip
+                torch.save(state, content := io.BytesIO())
+                write_whole(folder / "checkpoints" / f"{update}.pt", content.getvalue())
+                if args.capture_video:
+                    evaluate(agent, args.env_id, 1, args.seed, video := folder / "videos" / f"{update}.mp4")
+                    if tracker:
+                        attempt(track_video, tracker, video, global_step)
+
+            # Status
+            live = sys.stdout.isatty()
+            if time.perf_counter() - last_status > (0.2 if live else 10) or update == args.num_updates or stopping:
+                last_status = time.perf_counter()
+                steps_per_second = global_step / seconds
+                left = (args.num_updates - update) * args.batch_size / steps_per_second
+                mean_return = f"{np.mean(recent_returns):.1f}" if recent_returns else "none yet"
+                status = f"{update / args.num_updates:4.0%}  step {global_step:,}  {steps_per_second:,.0f} steps/s  "
+                status += f"{left:.0f} s left  mean return of the last 100 episodes {mean_return}"
+                print(f"\r{status}\033[K" if live else status, end="" if live else "\n", flush=True)
+            if stopping:
+                break
+    except OSError as error:
+        go_on = f"go on with: {resume_command}" if any((folder / "checkpoints").iterdir()) else "start anew"
+        fail(f"{folder}: {error}; what was saved is whole. When it is mended, {go_on}", status=1)
+    finally:
+        threading.excepthook = threading.__excepthook__
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it
+            log.close()
+        if tracker:
+            attempt(tracker.finish)
+            attempt(sys.modules["wandb"].tensorboard.unpatch)
+    print("\n" if live else "", f"run folder: {folder}", sep="")
+    if stopping and update < args.num_updates:
+        print(f"stopped after update {update}, which is saved; go on with: {resume_command}")
+        raise SystemExit(128 + stop_signals[0])
+    return folder
+
+
+if __name__ == "__main__":
+    main(parse_arguments())

@@ -1,0 +1,118 @@
+"""benchmark/compare.py: the difference of two sets of runs with its interval."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import compare
+import numpy as np
+import pytest
+import tyro
+from test_report import make_run
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def compare_here(tmp_path, monkeypatch, capsys):
+    """The command in this process, without the seconds in which it loads."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words, status=0):
+        try:
+            compare.main(tyro.cli(compare.Args, args=list(words)))
+            ended = 0
+        except SystemExit as stop:
+            ended = stop.code
+        stdout, stderr = capsys.readouterr()
+        assert ended == status, (stdout, stderr)
+        return stdout, stderr
+
+    return call
+
+
+def make_runs(folder, exp_name, results, env_id="Toy-v0", **more):
+    for seed, result in enumerate(results):
+        make_run(folder, seed, np.full(200, float(result)), env_id, exp_name, **more)
+
+
+def test_welchs_interval():
+    a, b = np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 9.0, 5.0])
+    delta, low, high = compare.difference(a, b)
+    va, vb = a.var(ddof=1) / 3, b.var(ddof=1) / 4
+    freedom = (va + vb) ** 2 / (va**2 / 2 + vb**2 / 3)
+    draws = np.random.default_rng(1).standard_t(freedom, 1_000_000)  # the t distribution without its formula
+    half = np.percentile(draws, 97.5) * np.sqrt(va + vb)
+    assert delta == 3.0 and [low, high] == pytest.approx([3.0 - half, 3.0 + half], rel=0.01)
+
+
+def test_the_interval_holds_the_truth_in_95_of_100_cases():
+    rng, covered = np.random.default_rng(2), 0
+    for _ in range(1000):
+        _, low, high = compare.difference(rng.normal(0, 1, 5), rng.normal(1, 3, 5))
+        covered += low < 1 < high
+    assert 930 <= covered <= 975
+
+
+def test_edges():
+    same = np.array([5.0, 5.0])
+    assert compare.difference(same, same) == (0.0, 0.0, 0.0)
+    assert compare.difference(same, same + 1) == (1.0, 1.0, 1.0)
+    assert compare.difference(same, np.array([7.0])) == (2.0, -np.inf, np.inf)
+
+
+def test_a_clear_change_is_told_and_a_doubtful_one_is_not(tmp_path):
+    make_runs(tmp_path / "before", "ppo", [10, 11, 12])
+    make_runs(tmp_path / "before", "ppo", [10, 11, 12], "Other-v0")
+    make_runs(tmp_path / "before", "ppo", [10, 11, 12], "Third-v0")
+    make_runs(tmp_path / "after", "mine", [20, 21, 22])
+    make_runs(tmp_path / "after", "mine", [10, 19, 8], "Other-v0")
+    command = [sys.executable, str(ROOT / "benchmark" / "compare.py"), "before", "after", "--output", "out/change"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("A is ppo (before), B is mine (after)")
+    (toy,) = (line for line in lines if "Toy-v0" in line)
+    assert "| 11.00 ± 1.00 | 21.00 ± 1.00 | 3 and 3 | 10.00 | [7.73, 12.27] | B is better |" in toy
+    assert any("Other-v0" in line and "the runs can't tell" in line for line in lines)
+    assert "only in A: Third-v0" in done.stderr and "Third-v0" not in done.stdout
+    assert (tmp_path / "out" / "change.md").read_text() + "\n" == done.stdout
+    assert (tmp_path / "out" / "change.png").stat().st_size > 10_000
+    assert "B: mine, 3 seeds" in (tmp_path / "out" / "change.svg").read_text()
+
+
+def test_the_table_in_the_docs_is_what_the_committed_runs_give(compare_here):
+    results = ROOT / "benchmark" / "results" / "runs"
+    stdout, _ = compare_here(str(results / "ppo"), str(results / "ppo_numpy"))
+    rows = [line for line in (ROOT / "docs" / "sweeps.md").read_text().splitlines() if "the runs can't tell |" in line]
+    assert len(rows) == 2 and all(row in stdout.splitlines() for row in rows)
+
+
+def test_patterns_and_a_single_seed(compare_here, tmp_path):
+    make_runs(tmp_path / "runs", "ppo", [30, 31])
+    make_runs(tmp_path / "runs", "mine", [7])
+    stdout, _ = compare_here("runs/*__ppo__*", "runs/*__mine__*")
+    assert "| Toy-v0 | 30.50 ± 0.71 | 7.00 | 2 and 1 | −23.50 | – | two or more seeds of each are needed |" in stdout
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "part"),
+    [
+        ("nowhere", "one", "A nowhere: there is no such folder"),
+        ("one", "[none]", "B [none]: there is no such folder"),
+        ("both", "one", "holds runs of several kinds (mine; ppo)"),
+        ("one", "elsewhere", "there is no environment in common"),
+        ("one", "short", "compare equal lengths"),
+        ("one", "unfinished", "holds no run that has ended"),
+    ],
+)
+def test_wrong_use_is_one_line(compare_here, tmp_path, a, b, part):
+    make_runs(tmp_path / "one", "ppo", [1, 2])
+    make_runs(tmp_path / "both", "ppo", [1, 2])
+    make_runs(tmp_path / "both", "mine", [1, 2])
+    make_runs(tmp_path / "elsewhere", "ppo", [1, 2], "Other-v0")
+    make_run(tmp_path / "short", 1, np.zeros(100))
+    make_run(tmp_path / "unfinished", 1, np.zeros(100), complete=False)
+    _, stderr = compare_here(a, b, status=2)
+    assert stderr.count("\n") == 1 and part in stderr
+    assert not list(tmp_path.glob("comparison*"))
