@@ -77,6 +77,7 @@ def options(script: str, unlike: str | None = None) -> str:
             name, kind, default, help_ = knob.groups()
             if default.startswith("Path(__file__)"):
                 default = script
+            default = default.replace("field(default_factory=list)", "[]")
             flag = f"--{name.replace('_', '-')}"
             rows.append(f"| `{flag}{'' if kind == 'bool' else ' ' + 'X'}` | `{cell(default)}` | {cell(help_)} |")
         elif line.startswith("    @property"):
