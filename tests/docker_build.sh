@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Dockerfile without a daemon, on a Debian base made here, and runs every script in the image.
-# Needs root and: apt-get install buildah crun debootstrap. `make test-docker` runs it; about 15 minutes, and 15 GB while it runs.
+# Needs root and: apt-get install buildah crun debootstrap. `make test-docker` runs it; about 15 minutes, and 8 GB while it runs.
 # pip inside the build is set up as pip is outside (its configuration and the folders that it names are mounted), so
 # that torch comes from wherever this machine gets it.
 set -euo pipefail
