@@ -86,13 +86,14 @@ for script in cleanrl/*.py; do
     echo "$script"
     case "$script" in
         *envpool*) video="" ;; # makes its videos from gymnasium's games, as ppo_atari.py does
+        *continuous*) video="--capture-video --env-id InvertedPendulum-v4" ;; # its episodes are short
         *) video="--capture-video" ;;
     esac
     inside python "$script" $tiny $video > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 done
 for env_id in LunarLanderContinuous-v3 dm_control/cartpole-balance-v0 HopperBulletEnv-v0; do
     echo "ppo_continuous_action.py --env-id $env_id"
-    inside python cleanrl/ppo_continuous_action.py --env-id "$env_id" $tiny --capture-video > "$work/log" 2>&1 \
+    inside python cleanrl/ppo_continuous_action.py --env-id "$env_id" $tiny > "$work/log" 2>&1 \
         || { cat "$work/log"; exit 1; }
 done
 ls "$work"/runs/*/videos/*.mp4 | wc -l
