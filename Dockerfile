@@ -19,7 +19,7 @@ RUN apt-get update \
 RUN useradd --uid 1000 --create-home ppo \
     && install -d -m 1777 /app/runs \
     && python3 -m venv /opt/venv
-ENV PATH=/opt/venv/bin:$PATH HOME=/tmp WANDB_DIR=/app/runs PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/venv/bin:$PATH HOME=/tmp WANDB_DIR=/app/runs MUJOCO_GL=egl PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
 
 # torch first and alone, since only its build depends on the index; an empty TORCH_INDEX takes what pip is set up for

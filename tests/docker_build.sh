@@ -96,6 +96,8 @@ for env_id in LunarLanderContinuous-v3 dm_control/cartpole-balance-v0 HopperBull
     inside python cleanrl/ppo_continuous_action.py --env-id "$env_id" $tiny > "$work/log" 2>&1 \
         || { cat "$work/log"; exit 1; }
 done
+inside python -c "from dm_control import suite; print(suite.load('cartpole', 'balance').physics.render().shape)" \
+    > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 ls "$work"/runs/*/videos/*.mp4 | wc -l
 [ -z "$(find "$work/runs" ! -uid 1000)" ]
 
