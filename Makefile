@@ -3,7 +3,7 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train test test-slurm test-aws results lock clean
+.PHONY: train test test-slurm test-aws test-docker results docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -18,6 +18,10 @@ test-slurm: .venv/test
 # boto3 and moto, with packages that the rest has no use for, in an environment of their own
 test-aws: .venv/aws/done
 	.venv/aws/bin/python -m pytest -rs --noconftest tests/test_aws.py
+
+# Builds the Dockerfile without a daemon and runs every script in it, as root: apt-get install buildah crun debootstrap
+test-docker:
+	tests/docker_build.sh
 
 # Rebuilds the README's table and picture from benchmark/results.
 results: .venv/test
@@ -40,6 +44,15 @@ results: .venv/test
 .venv/aws/done: requirements-aws.txt
 	$(PYTHON) -m venv .venv/aws
 	.venv/aws/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-aws.txt
+	touch $@
+
+# The pages, into site/; a warning is an error. (Material's notice on the future of mkdocs isn't one, and is left out.)
+docs: .venv/docs/done
+	NO_MKDOCS_2_WARNING=1 .venv/docs/bin/python -m mkdocs build --strict
+
+.venv/docs/done: requirements-docs.txt
+	$(PYTHON) -m venv .venv/docs
+	.venv/docs/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-docs.txt
 	touch $@
 
 # Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.

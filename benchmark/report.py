@@ -52,6 +52,7 @@ class Args:
     runs: tyro.conf.Positional[list[Path]] = field(default_factory=list)  # run folders, or folders that hold them
     output: Path = Path("report")  # folder for the report of those runs
     keep: list[Path] = field(default_factory=list)  # run folders whose episodes and configuration are kept first
+    stopped: bool = False  # keep runs that were stopped before their end too, with the step that they reached
     results: Path = RESULTS  # folder that holds the kept runs and takes their tables and pictures
 
 
@@ -86,7 +87,8 @@ class Run:
             self.config = json.loads((folder / "config.json").read_text())
             self.arguments = self.config["arguments"]
             self.script, self.env_id = str(self.arguments["exp_name"]), str(self.arguments["env_id"])
-            self.seed, self.total = int(self.arguments["seed"]), int(self.arguments["total_timesteps"])
+            self.seed = int(self.arguments["seed"])
+            self.total = int(self.config.get("stopped_at", self.arguments["total_timesteps"]))  # see keep_run
             self.last_update = self.total // (self.arguments["num_envs"] * self.arguments["num_steps"])
             self.kept = (folder / "episodes.csv.gz").is_file()
             columns, rows = read_csv(folder / ("episodes.csv.gz" if self.kept else "episodes.csv"))
@@ -210,19 +212,25 @@ def load(results: Path) -> Groups:
     return group(find_runs([results / "runs"])) if any(results.glob("runs/*/*/config.json")) else {}
 
 
-def keep_run(folder: Path, results: Path) -> None:
-    """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}."""
+def keep_run(folder: Path, results: Path, stopped: bool = False) -> None:
+    """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}; or of
+    one that was `stopped` before its end, whose configuration then says so, as stopped_at with the last step logged."""
     try:
         run = Run(folder)
     except Unreadable as reason:
         fail(f"{reason}; name one that holds config.json and episodes.csv")
-    if not run.is_complete:
-        fail(f"{folder}: has not ended, checkpoints/{run.last_update} is missing; resume it first")
+    if not run.is_complete and not (stopped and len(run.steps)):
+        fail(f"{folder}: has not ended, checkpoints/{run.last_update} is missing; resume it first, or use --stopped")
     if run.kept:
         fail(f"{folder}: is kept already; name the run folder that it came from")
     kept = results / "runs" / run.script / folder.resolve().name
     kept.mkdir(parents=True, exist_ok=True)
-    shutil.copy(folder / "config.json", kept)
+    config = (
+        run.config
+        if run.is_complete
+        else run.config | {"stopped_at": int(run.metrics.get("global_step", run.steps)[-1])}
+    )
+    (kept / "config.json").write_text(json.dumps(config, indent=2))
     with (kept / "episodes.csv.gz").open("wb") as file:
         file.write(gzip.compress((folder / "episodes.csv").read_bytes(), mtime=0))  # the same run gives the same file
     if run.levels:
@@ -570,7 +578,7 @@ def main(args: Args) -> None:
         report_runs(args.runs, args.output)
         return
     for run in args.keep:
-        keep_run(run, args.results)
+        keep_run(run, args.results, args.stopped)
     rebuild_results(args.results)
 
 

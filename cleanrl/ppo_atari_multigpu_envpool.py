@@ -766,6 +766,7 @@ def main(args: Args) -> Path | None:
         folder, args.resume = checkpoint.parent.parent, None
         if update == args.num_updates:
             print(f"{folder}: is complete; see what it learned with --evaluate {folder}")
+            dist.destroy_process_group()
             return folder
         missing = [name for name in ("metrics.csv", "episodes.csv") if not (folder / name).is_file()]
         if missing and rank == 0:

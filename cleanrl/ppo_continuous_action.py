@@ -173,13 +173,13 @@ FAMILIES = {  # ids that another package registers: the module that does it, and
 
 def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     """One environment whose observations are flat; ends the program with one line if it can't be made or rendered."""
+    if render_mode is not None:
+        os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo or dm_control is imported; draws without a display
     for pattern, (module, requirement) in FAMILIES.items():
         if re.match(pattern, env_id):
             if importlib.util.find_spec(module) is None:
                 fail(f"--env-id {env_id}: the package {module} is not installed; pip install '{requirement}'")
             importlib.import_module(module)
-    if render_mode is not None:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # read when gym.make imports MuJoCo; draws without a display
     try:
         with warnings.catch_warnings(action="ignore"):  # of versions that gymnasium calls out of date
             options = {} if render_mode is None else {"render_mode": render_mode}

@@ -1,6 +1,7 @@
 """What ppo_atari_envpool.py adds to ppo_atari.py: EnvPool's games, the rows that reset them, compiled functions."""
 
 import collections
+import contextlib
 import json
 from types import SimpleNamespace
 
@@ -286,6 +287,29 @@ def test_compiled_functions_learn_the_same(train):
     for one, other in zip(rows(plain, "metrics.csv"), rows(compiled, "metrics.csv"), strict=True):
         for name in one.keys() - {"charts/SPS"}:
             assert float(one[name]) == pytest.approx(float(other[name]), rel=1e-3, abs=1e-5, nan_ok=True), name
+
+
+def test_a_recorded_function_reads_fresh_arguments_and_keeps_what_it_returned(monkeypatch):
+    """Without a GPU, so with a stand-in for torch.cuda that runs the function again where a GPU would launch its graph.
+    It says nothing of the GPU's side."""
+
+    class Graph:
+        def replay(self):
+            for held, x in zip(recorded.result, recorded.function(*recorded.arguments), strict=True):
+                held.copy_(x)
+
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    for name, stand_in in (("current_stream", lambda: stream), ("Stream", lambda: stream), ("CUDAGraph", Graph)):
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda _: contextlib.nullcontext())
+    recorded = ppo.CudaGraph(lambda x, noise: (x + noise, x * 2))
+    inputs = [(torch.full((3,), float(i)), torch.randn(3)) for i in range(8)]
+    results = [recorded(*given) for given in inputs]
+    assert recorded.graph is not None and len({id(result[0]) for result in results}) == 8
+    for (x, noise), (total, double) in zip(inputs, results, strict=True):
+        assert torch.equal(total, x + noise) and torch.equal(double, x * 2)
+    assert torch.equal(inputs[3][0], torch.full((3,), 3.0))  # the caller's own tensors stay as they were
 
 
 class SmallAgent(ppo.Agent):

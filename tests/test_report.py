@@ -127,6 +127,15 @@ def test_command_keeps_runs_and_writes_table_and_pictures(tmp_path):
     assert sorted(path.name for path in kept.iterdir()) == ["config.json", "episodes.csv.gz"]
 
 
+def test_a_stopped_run_is_kept_with_the_steps_that_it_reached(report_here, tmp_path):
+    run = make_run(tmp_path, 1, np.full(400, 7.0), complete=False)
+    report_here("--keep", run, "--stopped", "--results", tmp_path / "results")
+    table = (tmp_path / "results" / "ppo.md").read_text()
+    assert "| Toy-v0 | 7.00 |" in table and "| 400 |" in table and "800" not in table
+    (config,) = (tmp_path / "results").rglob("config.json")
+    assert json.loads(config.read_text())["stopped_at"] == 400
+
+
 @pytest.mark.parametrize("broken", ["config.json", "checkpoints/20.pt"])
 def test_run_that_has_not_ended_is_refused_in_one_line(broken, tmp_path, capsys):
     run = make_run(tmp_path, 1, np.arange(200.0))

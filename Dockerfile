@@ -1,0 +1,37 @@
+# Every script in one image, without a display and not as root.
+#
+#     docker build -t ppo .                                                             # torch for the CPU
+#     docker build --build-arg TORCH_INDEX=https://pypi.org/simple -t ppo .             # torch with CUDA
+#     mkdir -p runs
+#     docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/runs:/app/runs" ppo python cleanrl/ppo.py
+#
+# With CUDA add --gpus all, and --ipc=host for many processes. Without --user it runs as uid 1000, which then has to be
+# able to write to the mounted folder.
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE}
+
+# EGL and the software renderer draw MuJoCo's videos; ffmpeg comes with imageio-ffmpeg.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libegl1 libgl1 libgl1-mesa-dri libglib2.0-0 \
+    && rm -rf /var/lib/apt/lists/*
+
+# uid 1000, and a home that whoever --user names can write to
+RUN useradd --uid 1000 --create-home ppo \
+    && install -d -m 1777 /app/runs \
+    && python3 -m venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH HOME=/tmp WANDB_DIR=/app/runs MUJOCO_GL=egl PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /app
+
+# torch first and alone, since only its build depends on the index; an empty TORCH_INDEX takes what pip is set up for
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+COPY pyproject.toml README.md LICENSE requirements-all.txt requirements-procgen.txt ./
+RUN pip install --no-cache-dir --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements-all.txt)" \
+    && pip install --no-cache-dir --constraint requirements-all.txt \
+        '.[atari,envpool,mujoco,dm-control,pybullet,box2d,procgen,track,benchmark]' \
+    && pip install --no-cache-dir --no-deps -r requirements-procgen.txt
+
+COPY cleanrl cleanrl
+COPY benchmark benchmark
+
+USER ppo
+CMD ["python", "cleanrl/ppo.py", "--help"]

@@ -1,0 +1,325 @@
+"""What mkdocs reads from the repository when it builds the pages, so that no page repeats what a file already says.
+
+- the navigation: the pages that are there, in the order of SECTIONS; any other page comes at the end
+- `<!-- options ppo -->`, `<!-- details ppo -->`, `<!-- metrics ppo -->`, `<!-- result ppo -->`,
+  `<!-- diff ppo_atari -->`: the options with their help, the tags with their lines, the explained metrics, table and
+  curves of benchmark/results, docs/diffs/ppo_atari.diff. A page that is named after a script gets those that it does
+  not place itself, at its end; `<!-- scripts a b -->` names others or more.
+- `<!-- speed -->`, `<!-- stages -->`: the measurements of benchmark/results/throughput
+- links out of docs/, `../cleanrl/ppo.py#L300`: to a page with the file's source and its line
+"""
+
+import ast
+import json
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import TextLexer, get_lexer_for_filename
+from pygments.util import ClassNotFound
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmark" / "results"
+SECTIONS = {
+    "Start": ["index"],
+    "Scripts": [
+        "ppo", "ppo_multidiscrete", "ppo_continuous_action", "ppo_numpy", "ppo_atari", "ppo_atari_lstm",
+        "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_procgen",
+    ],
+    "Understand": ["details", "how-an-episode-ends", "gradients-by-hand", "speed"],
+    "Use": ["resume-evaluate-share", "tracking", "sweeps", "make-it-your-own", "troubleshooting"],
+}  # fmt: skip
+PARTS = {
+    "options": "Options", "details": "Details", "metrics": "Metrics", "result": "Results",
+    "diff": "The diff to the parent",
+}  # fmt: skip
+LINK = re.compile(r"\]\((\.\./[^)#\s]+)(?:#L(\d+)(?:-L\d+)?)?\)")
+
+
+# ------------------------------------------------------------------------------------------------- What a script says
+
+
+def source(script: str) -> str:
+    path = ROOT / "cleanrl" / f"{script}.py"
+    if not path.is_file():
+        raise PluginError(f"docs: a page speaks of {script}, but there is no cleanrl/{script}.py")
+    return path.read_text()
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def options(script: str, unlike: str | None = None) -> str:
+    """A table of Args: flag, default and inline help, by its groups; only what differs from the script `unlike`."""
+    if unlike:
+        head, *rows = options(script).splitlines()
+        rows, others = (
+            [row for row in table if row.startswith("| `--")] for table in (rows, options(unlike).splitlines())
+        )
+        new = [row for row in rows if row not in others and "`--exp-name" not in row]
+        flags = [row.split("`")[1].split()[0] for row in rows]
+        gone = [flag for row in others if (flag := row.split("`")[1].split()[0]) not in flags]
+        text = f"Those of {unlike}.py" + (f", without `{'`, `'.join(gone)}`" if gone else "")
+        return f"{text}, except:\n\n" + "\n".join([head, "|---|---|---|", *new]) + "\n" if new else f"{text}.\n"
+    text = source(script)
+    (args,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef) and node.name == "Args")
+    lines, rows = text.splitlines(), ["| option | default | |", "|---|---|---|"]
+    for number in range(args.lineno, args.end_lineno):
+        line = lines[number]
+        if group := re.fullmatch(r"    # (.+)", line):
+            rows.append(f"| **{group[1]}** | | |")
+        elif knob := re.fullmatch(r"    (\w+): (.+?) = (.+?)  # (.+)", line):
+            name, kind, default, help_ = knob.groups()
+            if default.startswith("Path(__file__)"):
+                default = script
+            default = default.replace("field(default_factory=list)", "[]")
+            flag = f"--{name.replace('_', '-')}"
+            rows.append(f"| `{flag}{'' if kind == 'bool' else ' ' + 'X'}` | `{cell(default)}` | {cell(help_)} |")
+        elif line.startswith("    @property"):
+            break
+    known = [node.target.id for node in args.body if isinstance(node, ast.AnnAssign)]
+    if len(known) != sum("`--" in row for row in rows):
+        raise PluginError(
+            f"docs: {script}.py: an option without an inline help; one knob a line, `name: type = default  # help`"
+        )
+    on = [name for name in known if re.search(rf"^    {name}: bool = True ", text, re.MULTILINE)]
+    off = f" What is `True` is turned off by `--no-…`: `--no-{on[-1].replace('_', '-')}`." if on else ""
+    return "\n".join(rows) + f"\n\n`python cleanrl/{script}.py --help` prints them too.{off}\n"
+
+
+def details(script: str, page_ids: set[str]) -> str:
+    """A table of the tags in the order of the file, each with its line."""
+    rows = ["| detail | line | |", "|---|---|---|"]
+    for number, line in enumerate(source(script).splitlines(), 1):
+        for tag in re.findall(r"\[((?:core|atari|cont|lstm|multi|aux|plus|impala)(?:-\d+)?)\]", line.partition("#")[2]):
+            name = f"[{tag}](details.md#{tag})" if tag in page_ids else tag
+            code = re.sub(r"\s*#.*", "", line).strip() or line.strip()
+            code = f"`` {cell(code)} ``" if "`" in code else f"`{cell(code)}`"
+            rows.append(f"| {name} | [{number}](../cleanrl/{script}.py#L{number}) | {code} |")
+    return "\n".join(rows) + "\n"
+
+
+def metrics(script: str) -> str:
+    """README's table of metrics, as far as the script writes them."""
+    (names,) = (
+        ast.literal_eval(node.value) for node in ast.parse(source(script)).body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "METRICS"
+    )  # fmt: skip
+    readme = re.findall(r"^\| (`(?:charts|losses)/.+?) \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows, explained = ["| metric | meaning |", "|---|---|"], set()
+    for cells, meaning in readme:
+        if written := set(re.findall(r"`(.+?)`", cells)) & set(names):
+            rows.append(f"| {cells} | {meaning} |")
+            explained |= written
+    if missing := set(names) - explained:
+        raise PluginError(
+            f"docs: {script}.py writes {', '.join(sorted(missing))}, which README.md's table doesn't explain"
+        )
+    return "\n".join(rows) + "\n\nLosses are means over all minibatches of the update.\n"
+
+
+def results(name: str) -> str:
+    """The table and the learning curves that benchmark/report.py made, or nothing."""
+    if not (RESULTS / f"{name}.md").is_file():
+        return ""
+    table = (RESULTS / f"{name}.md").read_text()
+    curves = (
+        f"![learning curves, {name}](../benchmark/results/{name}.png)\n" if (RESULTS / f"{name}.png").is_file() else ""
+    )
+    return f"{table}\n{curves}"
+
+
+def parent(script: str) -> str | None:
+    found = re.search(r"^Parent: (\w+)\.py", source(script), re.MULTILINE)
+    return found and found[1]
+
+
+def fold(title: str, block: str) -> str:
+    return f'??? note "{title}"\n\n' + "\n".join(f"    {line}" for line in block.splitlines()) + "\n"
+
+
+def diff(script: str) -> str:
+    """docs/diffs/{script}.diff, folded in; or nothing where there is none."""
+    path = ROOT / "docs" / "diffs" / f"{script}.diff"
+    if not path.is_file():
+        return ""
+    text = path.read_text().rstrip("\n")
+    hunks = len(re.findall(r"^@@", text, re.MULTILINE))
+    changes = re.search(r"^Parent: .*?Changes: (.+?)^(?:Details:|\"\"\")", source(script), re.MULTILINE | re.DOTALL)
+    title = f"{script}.py against {parent(script)}.py: {hunks} hunks"
+    block = f"````diff\n{text}\n````"
+    intro = " ".join(changes[1].split()) + "\n\n" if changes else ""
+    return intro + fold(title, block)
+
+
+# -------------------------------------------------------------------------------------------------- What was measured
+
+
+def measurements() -> dict[str, dict]:
+    files = sorted(RESULTS.glob("throughput/*.json"), key=lambda path: (len(path.stem), path.stem))
+    return {path.stem: json.loads(path.read_text()) for path in files}
+
+
+def speed() -> str:
+    rows = [
+        "| script | environment | steps/s | faster than stable-baselines3 with its default threads | with 1 thread | "
+        "launch to first update | peak memory |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, measured in measurements().items():
+        medians, arguments = measured["medians"], measured["rounds"][0]["script"]["arguments"]
+        ratios = [medians.get("ratios", {}).get(key) for key in ("default threads", "1 thread")]
+        launch = medians.get("launch") or {}
+        cells = [
+            f"{name}.py", arguments["env_id"], f"{medians['script']['steps_per_second']:,.0f}",
+            *("–" if ratio is None else f"{ratio:.1f}×" for ratio in ratios),
+            f"{launch['first_row_seconds']:.1f} s" if launch else "–", f"{launch['peak_mb']:.0f} MB" if launch else "–",
+        ]  # fmt: skip
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def stages() -> str:
+    """ms of an update and where they go, in the script and in stable-baselines3 with one thread."""
+    rows = ["| | ms an update | environment | policy | update |", "|---|---:|---:|---:|---:|"]
+    for name, measured in measurements().items():
+        for key, label in (("script", f"**{name}.py**"), ("1 thread", "stable-baselines3, 1 thread")):
+            if side := measured["medians"].get(key):
+                parts = " | ".join(f"{side['ms'][part]:.1f}" for part in ("environment", "policy", "update"))
+                rows.append(f"| {label} | {side['ms_per_update']:.1f} | {parts} |")
+    return "\n".join(rows) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------- Into pages
+
+
+def title(page: Path) -> str:
+    text = page.read_text()
+    found = re.search(r"^# (.+)$", text, re.MULTILINE)
+    return found[1].replace("`", "") if found else page.stem
+
+
+def on_config(config):
+    docs = Path(config.docs_dir)
+    left = {path.stem for path in docs.glob("*.md")}
+    nav = []
+    for section, names in SECTIONS.items():
+        there = [name for name in names if name in left]
+        left -= set(there)
+        if section == "Scripts":  # a new script's page slots in
+            there += sorted(name for name in left if (ROOT / "cleanrl" / f"{name}.py").is_file())
+            left -= set(there)
+        pages = [{title(docs / f"{name}.md"): f"{name}.md"} for name in there]
+        if section == "Start":
+            nav.append({section: "index.md"})
+        elif pages:
+            nav.append({section: pages})
+    nav += [{title(docs / f"{name}.md"): f"{name}.md"} for name in sorted(left)]
+    config.nav = nav
+    return config
+
+
+def target(link: str) -> tuple[Path, str]:
+    """The file that a link out of docs/ names, and the address of its page below docs/."""
+    path = posixpath.normpath(posixpath.join("docs", link))
+    return ROOT / path, f"source/{path}"
+
+
+def on_files(files, config):
+    """Adds a page for each file of the repository that a page links to, and the pictures."""
+    linked = {f"../cleanrl/{path.name}" for path in (ROOT / "cleanrl").glob("*.py")}
+    for page in Path(config.docs_dir).glob("*.md"):
+        linked |= {match[1].rstrip("/") for match in LINK.finditer(page.read_text())}
+    linked |= {f"../benchmark/results/{path.name}" for path in RESULTS.glob("*.png")}
+    for link in sorted(linked):
+        path, uri = target(link)
+        if path.suffix in (".png", ".svg"):
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
+        elif path.is_file():
+            head = f"---\nsearch:\n  exclude: true\nhide: [toc]\n---\n\n# {uri.removeprefix('source/')}\n"
+            files.append(File.generated(config, f"{uri}.md", content=head))
+        elif not path.exists():
+            raise PluginError(f"docs: a page links to {link}, which isn't there")
+    return files
+
+
+def place(part: str, names: list[str], page_ids: set[str]) -> str:
+    """What a comment of this kind is replaced by."""
+    if part == "speed":
+        return speed()
+    if part == "stages":
+        return stages()
+    make = {"options": options, "metrics": metrics, "result": results, "diff": diff}
+    blocks = [details(name, page_ids) if part == "details" else make[part](name) for name in names]
+    return "\n".join(blocks)
+
+
+def on_page_markdown(markdown, page, config, files):
+    if page.file.src_uri.startswith("source/"):
+        return markdown
+    details_page = Path(config.docs_dir) / "details.md"
+    page_ids = (
+        set(re.findall(r"""(?:\{[^}]*#|id=["'])([\w-]+)""", details_page.read_text()))
+        if details_page.exists()
+        else set()
+    )
+    scripts = re.search(r"<!-- scripts (.+?) -->", markdown)
+    stem = Path(page.file.src_uri).stem
+    names = scripts[1].split() if scripts else [stem] if (ROOT / "cleanrl" / f"{stem}.py").is_file() else []
+    for part, heading in PARTS.items():
+        placed = set(" ".join(re.findall(rf"<!-- {part} (.+?) -->", markdown)).split())
+        if part == "metrics" and placed:
+            continue
+        missing = [name for name in (names[:1] if part == "metrics" else names) if name not in placed]
+        if part == "result" and "<!-- results " in markdown:
+            missing = []
+        blocks = [(name, block) for name in missing if (block := place(part, [name], page_ids))]
+        if part == "options":
+            blocks = [(name, block if name == names[0] else options(name, unlike=names[0])) for name, block in blocks]
+        if blocks:
+            markdown += f"\n## {heading}\n"
+        for name, block in blocks:
+            if part == "details" and name != names[0]:  # the parent's, at other lines, and a few more
+                markdown += "\n" + fold(f"Details of {name}.py", block)
+            else:
+                markdown += (f"\n### {heading} of {name}.py\n" if len(blocks) > 1 else "") + f"\n{block}"
+
+    def fill(match):
+        if match[1] not in {*PARTS, "speed", "stages"}:
+            return match[0]
+        return place(match[1], (match[2] or "").split(), page_ids)
+
+    # a table that report.py keeps between two comments is left as it is
+    markdown = re.sub(r"^<!-- (\w+)((?: \w+)*) -->\n(?!\|)", lambda m: fill(m) + "\n", markdown, flags=re.MULTILINE)
+
+    def link(match):
+        path, uri = target(match[1].rstrip("/"))
+        if path.is_dir():
+            return f"]({match[1]})"
+        uri = uri if path.suffix in (".png", ".svg") else f"{uri}.md"
+        return f"]({uri}{'#L-' + match[2] if match[2] else ''})"
+
+    markdown = LINK.sub(link, markdown)
+    coming = {
+        name for names in SECTIONS.values() for name in names if not (Path(config.docs_dir) / f"{name}.md").exists()
+    }
+    if coming:  # a page of the navigation that isn't written yet is named without a link
+        markdown = re.sub(rf"\[([^\]]*)\]\((?:{'|'.join(coming)})\.md[^)]*\)", r"\1", markdown)
+    return re.sub(r"\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", markdown)  # a folder has no page
+
+
+def on_page_content(html, page, config, files):
+    if not page.file.src_uri.startswith("source/"):
+        return html
+    path = ROOT / page.file.src_uri.removeprefix("source/").removesuffix(".md")
+    try:
+        lexer = get_lexer_for_filename(path.name)
+    except ClassNotFound:
+        lexer = TextLexer()
+    formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, cssclass="highlight source")
+    return html + highlight(path.read_text(), lexer, formatter)
