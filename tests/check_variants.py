@@ -386,7 +386,7 @@ def same(one: Script, other: Script, key: Key) -> bool:
 
 
 def check_flags(repo: Repository, script: Script) -> None:
-    """Every field of Args is read, and only fields are read. Reading by validate's lists of names doesn't count."""
+    """Every field of Args is read, and only fields are read. That validate looks at a flag doesn't make it work."""
     args = next((node for node in script.tree.body if isinstance(node, ast.ClassDef) and node.name == "Args"), None)
     if args is None:
         return repo.problem(f"{script.file} · Arguments", "has no class Args; tyro reads the command line from it")
@@ -403,12 +403,14 @@ def check_flags(repo: Repository, script: Script) -> None:
                 if node.attr in methods and node.attr not in read:
                     pending.append(node.attr)
                 read[node.attr].append(node.lineno)
+    validate = next((node for node in script.tree.body if getattr(node, "name", "") == "validate"), args)
+    validate_lines = range(validate.lineno, validate.end_lineno + 1) if validate is not args else ()
     for name in [*flags, *methods]:
-        if name not in read:
+        if all(line in validate_lines for line in read.get(name, [])):
             flag = f"--{name.replace('_', '-')}" if name in flags else f"the property {name}"
             repo.problem(
                 f"{script.file} · Arguments · Args.{name}",
-                f"{flag} is declared but nothing in this script reads args.{name}; use it, or take it out",
+                f"{flag} is declared but nothing but validate reads args.{name}; use it, or take it out",
             )
     in_args = range(args.lineno, args.end_lineno + 1)
     for name in read.keys() - flags.keys() - methods.keys():
@@ -714,14 +716,15 @@ class Details:
                     repo.problem(place, f"links ../tests/{file}, which is not there; name the file that holds the test")
                 elif not self.test_line(file, test):
                     repo.problem(place, f"tests/{file} holds no test function {test}; name one that proves the detail")
-        stale = [
-            f"- {old}\n    + {new}" for old, new in zip(self.text.splitlines(), self.fixed().splitlines()) if old != new
-        ]
-        if stale:
+        lines = [x for x in zip(self.text.splitlines(), self.fixed().splitlines()) if x[0] != x[1]]
+        if lines:
+            links = [re.findall(r"\[[^]]*\]\(\S*?\)", line) for line in lines[0]]
+            gone, new = [x for x in links[0] if x not in links[1]], [x for x in links[1] if x not in links[0]]
             repo.problem(
                 "docs/details.md",
-                f"links in {len(stale)} of its lines are not where tags and tests are now; run `{COMMAND} --fix`",
-                stale[0],
+                f"links in {len(lines)} of its lines are not where tags and tests are now; run `{COMMAND} --fix`",
+                *[f"- {link}" for link in gone],
+                *[f"+ {link}" for link in new],
             )
 
     def write(self) -> bool:

@@ -305,6 +305,13 @@ def test_a_mistake_is_one_line_that_says_where_it_is(copy, check, mistake):
     the_problem(lines, *parts)
 
 
+def test_a_flag_that_is_only_validated_does_nothing(copy, check):
+    file = "cleanrl/ppo_procgen.py"
+    change(copy, file, "    malloc_tuning: bool", "    new_flag: int = 1\n    malloc_tuning: bool")
+    change(copy, file, "    if args.num_minibatches > args.batch_size", "    if args.new_flag and args.batch_size")
+    the_problem(check()[1], "Args.new_flag: --new-flag is declared but nothing but validate reads")
+
+
 def test_definitions_in_another_order(copy, check):
     path = copy / "cleanrl" / "ppo_multidiscrete.py"
     metrics = re.search(r"EPISODE = .*\n", path.read_text())[0]
