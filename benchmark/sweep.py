@@ -124,21 +124,23 @@ def script_arguments(script: Path) -> type:
     except (SyntaxError, ValueError) as error:
         fail(f"--command: {script} is no Python that can be read ({error}); mend it")
 
-    def is_needed(node: ast.stmt) -> bool:
+    def binds(node: ast.stmt) -> set[str]:
         match node:
-            case ast.ImportFrom(module=str(module)):
-                return module.split(".")[0] in sys.stdlib_module_names
-            case ast.Import(names=names):
-                return all(alias.name.split(".")[0] in sys.stdlib_module_names for alias in names)
-            case ast.Assign(value=value):
-                with contextlib.suppress(ValueError):
-                    ast.literal_eval(value)
-                    return True
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                return {(alias.asname or alias.name).split(".")[0] for alias in names}
+            case ast.Assign(targets=targets):
+                return {target.id for target in targets if isinstance(target, ast.Name)}
             case ast.ClassDef(name="Args"):
-                return True
-        return False
+                return {"Args"}
+        return set()
 
-    tree.body = [node for node in tree.body if is_needed(node)]
+    needed: set[str] = set()
+    names = {"Args"}
+    while names - needed:  # with what Args uses, and with what that uses
+        needed |= names
+        used = [node for node in tree.body if binds(node) & needed]
+        names = {part.id for node in used for part in ast.walk(node) if isinstance(part, ast.Name)}
+    tree.body = used
     module = types.ModuleType("script_arguments")
     module.__file__ = str(script)
     sys.modules[module.__name__] = module  # dataclass and tyro look the class's module up
@@ -147,7 +149,7 @@ def script_arguments(script: Path) -> type:
         return module.Args
     except Exception as error:  # the script's own code
         fail(f"--command: the class Args of {script} can't be read ({type(error).__name__}: {error}); it needs to be a "
-             "dataclass that uses nothing but the standard library")  # fmt: skip
+             "dataclass that uses nothing but imports and constants of the script")  # fmt: skip
 
 
 def make_jobs(args: Args) -> list[Job]:
