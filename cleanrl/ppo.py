@@ -649,7 +649,7 @@ def main(args: Args) -> Path | None:
                 actions[step] = (policy(obs[step]) + noise[step]).argmax(-1)  # a draw from the softmax (Gumbel-max)
                 env_actions = (actions[step] + envs.action_space.start).tolist()
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-                global_step += N
+                global_step += args.num_envs
                 truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
                 for episode in ended:
                     episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))

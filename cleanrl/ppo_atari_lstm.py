@@ -738,7 +738,7 @@ def main(args: Args) -> Path | None:
                 actions[step], acted_log_probs[step], _, acted_values[step], lstm_state = acted
                 env_actions = envs.action_space.start + actions[step].cpu().numpy()
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-                global_step += N
+                global_step += args.num_envs
                 truncated += [(step, env, last_obs, lstm_state[:, env]) for env, last_obs in truncated_obs.items()]
                 for episode in ended:
                     episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))

@@ -23,6 +23,7 @@ Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-2, au
 (--bootstrap-truncated).
 """
 
+import atexit
 import contextlib
 import csv
 import importlib.metadata
@@ -63,9 +64,6 @@ from tensorboard.summary.writer import event_file_writer
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
 
-dist = torch.distributed
-CORES = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))  # of this machine, for each process
-
 
 @dataclass
 class Args:
@@ -104,11 +102,12 @@ class Args:
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
     bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
     # speed
+    cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))  # of this machine, a process
     backend: str = "nccl" if torch.cuda.is_available() else "gloo"  # nccl or gloo, between processes
-    device_ids: tuple[int, ...] = ()  # GPU of each process of this machine, as in 0 0 1 1; by default 0 1 2 …
-    num_threads: int = CORES  # CPU threads of torch, each process; another number changes the last bits of the results
+    device_ids: tuple = ()  # GPU of each process of this machine, as in 0 0 1 1; by default 0 1 2 …
+    num_threads: int = cores  # CPU threads of torch, each process; another number changes the last bits of the results
     precision: str = "fp32"  # fp32 or bf16, of the convolutions and the layer of 512; bf16 is faster
-    env_threads: int = CORES  # CPU threads of EnvPool, each process; the results don't depend on them
+    env_threads: int = cores  # CPU threads of EnvPool, each process; the results don't depend on them
     compile: bool = False  # compile policy, advantages and update by torch.compile, for a minute or two at the start
     cuda_graphs: bool = False  # launch policy, advantages and update as one CUDA graph each
 
@@ -159,9 +158,6 @@ def validate(args: Args) -> None:
     if args.batch_size % args.num_minibatches:
         fits = max(n for n in range(1, args.num_minibatches) if args.batch_size % n == 0)
         fail(f"{rollout} does not divide into --num-minibatches {args.num_minibatches}; {fits} would do")
-    processes, minibatch = int(os.environ.get("WORLD_SIZE", 1)), args.batch_size // args.num_minibatches
-    if args.num_envs % processes or minibatch % processes:
-        fail(f"{rollout} in minibatches of {minibatch} can't be shared evenly by {processes} processes; use fewer")
     if args.num_updates < 1:
         fail(f"{rollout} is more than --total-timesteps {args.total_timesteps}; use {args.batch_size} or more")
     if args.cuda and not torch.cuda.is_available():
@@ -532,20 +528,16 @@ def load_checkpoint(path: str) -> tuple[Path, dict]:
     if file.is_dir():
         found = [checkpoint for checkpoint in file.glob("checkpoints/*.pt") if checkpoint.stem.isdigit()]
         file = max(found, key=lambda checkpoint: int(checkpoint.stem), default=file / "checkpoints" / "*.pt")
-    reads = dist.get_rank() == 0  # for the others too, whose machine may have another disk
-    if reads and not file.is_file():
+    if not file.is_file():
         fail(f"{path}: there is no {file}; name a run folder that has saved a checkpoint, or a checkpoint")
-    file = Path(from_first(str(file).encode()).decode())
-    content = from_first(file.read_bytes() if reads else b"")
     try:
-        if (damaged := zipfile.ZipFile(io.BytesIO(content)).testzip()) is not None:
+        if (damaged := zipfile.ZipFile(file).testzip()) is not None:
             raise ValueError(f"{damaged} has a wrong checksum")
-        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
         if state["script"] != Path(__file__).stem:
             fail(f"{file}: was written by {state['script']}.py; use that script")
         wrong = [name for name, kind in CHECKPOINT.items() if not isinstance(state[name], kind)]
         run, numbers = Args(**state["args"]), {float: int | float, float | None: int | float | None}
-        numbers[tuple[int, ...]] = tuple
         for field in fields(Args):
             if not isinstance(state["args"][field.name], numbers.get(field.type, field.type)):
                 wrong.append(field.name)
@@ -562,7 +554,7 @@ def load_checkpoint(path: str) -> tuple[Path, dict]:
 
 def merge_arguments(args: Args, saved: dict) -> Args:
     """The arguments that the checkpoint was made with. The command line chooses how to evaluate, and nothing else."""
-    free = {"resume", "evaluate", "episodes", "backend", "device_ids"}
+    free = {"resume", "evaluate", "episodes"}
     free |= {"seed", "cuda", "capture_video", "num_threads"} if args.evaluate else set()
     typed = {
         word.split("=")[0].strip("-").replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"
@@ -606,6 +598,9 @@ def evaluate(agent: Agent, env_id: str, episodes: int, seed: int, video: Path | 
 # ------------------------------------------------------------------------------------------------------------- Training
 
 
+dist = torch.distributed
+
+
 def join_processes(args: Args) -> None:
     """Joins the processes that torchrun started, and takes a GPU of this machine, if there are any. Only the first of
     all processes speaks. RANK counts over all machines, LOCAL_RANK and LOCAL_WORLD_SIZE on this one."""
@@ -613,15 +608,16 @@ def join_processes(args: Args) -> None:
         fail(f"--backend {args.backend}: must be gloo, or nccl where torch finds a GPU; leave --backend out")
     here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
     chosen = args.device_ids or range(here)
-    if (args.device_ids or gpus) and (len(chosen) < here or not all(0 <= gpu < gpus for gpu in chosen)):
+    if (args.device_ids or gpus) and (len(chosen) < here or not {*map(str, chosen)} <= {*map(str, range(gpus))}):
         ids = " ".join(map(str, chosen))
         fail(f"--device-ids {ids}: must name one of this machine's {gpus} GPUs for each of its {here} processes")
     if gpus:
-        torch.cuda.set_device(chosen[int(os.environ.get("LOCAL_RANK", 0))])
+        torch.cuda.set_device(int(chosen[int(os.environ.get("LOCAL_RANK", 0))]))
     if "RANK" in os.environ:
         if args.evaluate:
             fail("--evaluate: takes one process; start it by python instead of torchrun")
         dist.init_process_group(args.backend)
+        atexit.register(dist.destroy_process_group)
     elif not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         if not args.evaluate:
@@ -664,6 +660,25 @@ def from_first(content: bytes) -> bytes:
     except RuntimeError as error:
         fail(f"the first process has ended: {error}", status=1)
     return received[:-1].cpu().numpy().tobytes()
+
+
+def load_from_first(path: str) -> tuple[Path, dict]:
+    """What load_checkpoint gives the first process. The others' machines may have other disks."""
+    file, content = b"", b""
+    if dist.get_rank() == 0:
+        checkpoint, _ = load_checkpoint(path)
+        file, content = str(checkpoint).encode(), checkpoint.read_bytes()
+    file, content = from_first(file), from_first(content)
+    return Path(file.decode()), torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+
+
+class NoLog:
+    """The RunLog of all processes but the first."""
+
+    def write(self, *_) -> None:
+        pass
+
+    sync = close = write
 
 
 def torchrun_agents() -> list[str]:
@@ -719,7 +734,8 @@ def main(args: Args) -> Path | None:
     if args.resume or args.evaluate:
         if args.resume and (args.evaluate or not (rank or Path(args.resume).is_dir())):
             fail(f"--resume {args.resume}: takes a run folder, and no --evaluate beside it")
-        checkpoint, state = load_checkpoint(args.resume or args.evaluate)
+        checkpoint, state = load_from_first(args.resume or args.evaluate)
+        state["args"] |= {"backend": args.backend, "device_ids": args.device_ids}  # of these machines
         args = merge_arguments(args, state["args"])
     validate(args)
     torch.set_num_threads(args.num_threads)
@@ -729,6 +745,10 @@ def main(args: Args) -> Path | None:
     device = torch.device("cuda" if args.cuda else "cpu")
 
     # Set up
+    minibatch = args.batch_size // args.num_minibatches
+    if args.num_envs % world_size or minibatch % world_size:
+        shares = f"--num-envs {args.num_envs} with minibatches of {minibatch} can't be shared evenly"
+        fail(f"{shares} by {world_size} processes; use multiples of that, or fewer processes")
     envs = VectorEnv(args.env_id, args.num_envs // world_size, args.env_threads)
     num_actions = int(envs.action_space.n)
     torch.manual_seed(args.seed)
@@ -766,7 +786,6 @@ def main(args: Args) -> Path | None:
         folder, args.resume = checkpoint.parent.parent, None
         if update == args.num_updates:
             print(f"{folder}: is complete; see what it learned with --evaluate {folder}")
-            dist.destroy_process_group()
             return folder
         missing = [name for name in ("metrics.csv", "episodes.csv") if not (folder / name).is_file()]
         if missing and rank == 0:
@@ -779,7 +798,7 @@ def main(args: Args) -> Path | None:
         folder = Path(from_first(str(folder).encode()).decode())
     tracker = attempt(start_tracker, args, folder) if args.track and rank == 0 else None
     try:
-        log = RunLog(folder, resumed_at=global_step) if rank == 0 else None
+        log = RunLog(folder, resumed_at=global_step) if rank == 0 else NoLog()
     except (OSError, ValueError) as error:
         fail(f"{folder}: metrics.csv or episodes.csv can't be read or written ({error}); mend it or start anew")
     num_checkpoints = min(args.checkpoints, args.num_updates)
@@ -912,12 +931,12 @@ def main(args: Args) -> Path | None:
                 "charts/SPS": global_step / seconds,
                 "charts/learning_rate": learning_rate,
             }
-            if rank == 0:
-                log.write(global_step, metrics, episodes)
+            log.write(global_step, metrics, episodes)
 
             # Checkpoint
-            received = gather(torch.tensor(stop_signals[:1] or [0]))  # read once: a signal can come at any line
-            stopping = bool(stop_signal := int(max(received)))
+            received = int(max(gather(torch.tensor(stop_signals[:1] or [0]))))  # once: a signal can come at any line
+            if stopping := received > 0:
+                stop_signals.insert(0, received)
             fresh_episodes = stopping or update in checkpoint_updates
             if fresh_episodes:
                 rngs = dict(enumerate(map(json.loads, gather_bytes(json.dumps(rng.bit_generator.state).encode()))))
@@ -956,16 +975,14 @@ def main(args: Args) -> Path | None:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it
-            if rank == 0:
-                log.close()
+            log.close()
         if tracker:
             attempt(tracker.finish)
             attempt(sys.modules["wandb"].tensorboard.unpatch)
-        dist.destroy_process_group()
     print("\n" if live else "", f"run folder: {folder}", sep="")
     if stopping and update < args.num_updates:
         print(f"stopped after update {update}, which is saved; go on with: {resume_command}")
-        raise SystemExit(128 + stop_signal)
+        raise SystemExit(128 + stop_signals[0])
     return folder
 
 

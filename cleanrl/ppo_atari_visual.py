@@ -748,7 +748,7 @@ def main(args: Args) -> Path | None:
                 actions[step], acted_log_probs[step], _, acted_values[step] = acted
                 env_actions = envs.action_space.start + actions[step].cpu().numpy()
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-                global_step += N
+                global_step += args.num_envs
                 truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
                 for episode in ended:
                     episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))

@@ -728,7 +728,7 @@ def main(args: Args) -> Path | None:
                 env_actions = actions[step].reshape(N, *envs.action_space.shape)
                 env_actions = env_actions.clip(envs.action_space.low, envs.action_space.high)  # [cont-5]
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-                global_step += N
+                global_step += args.num_envs
                 if not np.isfinite(next_obs).all():  # the action that follows from it could bring the simulator down
                     fail(f"update {update}: an observation is not finite; {folder} keeps the checkpoints before it", 1)
                 truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]

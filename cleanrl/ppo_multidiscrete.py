@@ -722,7 +722,7 @@ def main(args: Args) -> Path | None:
                 logits = np.where(masks[step], policy(obs[step]), -1e8)  # (N, sum(nvec)) [aux-4]
                 actions[step] = (logits + noise[step])[:, columns].argmax(-1)  # a draw from each softmax (Gumbel-max)
                 next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(actions[step])
-                global_step += N
+                global_step += args.num_envs
                 truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
                 for episode in ended:
                     episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))

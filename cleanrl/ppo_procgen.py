@@ -796,7 +796,7 @@ def main(args: Args) -> Path | None:
                 actions[step], acted_log_probs[step], _, acted_values[step] = acted
                 env_actions = envs.action_space.start + actions[step].cpu().numpy()
                 next_obs, rewards[step], next_done, ended = envs.step(env_actions)
-                global_step += N
+                global_step += args.num_envs
                 for episode in ended:
                     episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))
 

@@ -235,7 +235,9 @@ def test_a_mistake_is_told_once(in_tmp_path):
     _, stderr = end(torchrun(SCRIPT, *words(**SMALL | {"num_envs": 3, "num_minibatches": 3})), status=1)
     (line,) = (line for line in stderr.splitlines() if "error: --" in line)
     assert line.startswith("ppo_atari_multigpu.py: error: --num-envs 3")
-    assert line.endswith("in minibatches of 8 can't be shared evenly by 2 processes; use fewer")
+    assert line.endswith(
+        "minibatches of 8 can't be shared evenly by 2 processes; use multiples of that, or fewer processes"
+    )
     assert not Path("runs").exists()
 
 
@@ -266,9 +268,10 @@ def test_the_gpu_of_a_process_goes_by_its_local_rank(monkeypatch, alone):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend: None)
+    monkeypatch.setattr(ppo.atexit, "register", lambda ending: None)
     for variables, device_ids in (
         ({"RANK": "5", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, ()),
-        ({"RANK": "6", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, (0, 0, 1, 1)),
+        ({"RANK": "6", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, ("0", "0", "1", "1")),  # as tyro reads them
     ):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
