@@ -401,12 +401,12 @@ def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae
     rewards, values, dones: (T, N), where dones[t] marks obs[t] as the first of an episode; next_value, next_done: (N,),
     of the observation after the rollout. Returns advantages and returns, (T, N) each.
     """
+    next_values = np.concatenate([values[1:], next_value[None]])
+    continues = 1.0 - np.concatenate([dones[1:], next_done[None]])  # 0 where the episode of step t ends with it
+    deltas, decays = rewards + gamma * next_values * continues - values, gamma * gae_lambda * continues
     advantages, advantage = np.zeros_like(rewards), np.zeros_like(next_value)
     for t in reversed(range(len(rewards))):  # [core-5]
-        continues = 1.0 - next_done  # 0 where the episode of step t ends with it
-        delta = rewards[t] + gamma * next_value * continues - values[t]
-        advantages[t] = advantage = delta + gamma * gae_lambda * continues * advantage
-        next_value, next_done = values[t], dones[t]
+        advantages[t] = advantage = deltas[t] + decays[t] * advantage
     return advantages, advantages + values
 
 
@@ -419,42 +419,43 @@ def ppo_loss(
 
     The first three arrays come from the networks as they are now, the other four from the rollout; all are (M,).
     Returns the derivatives by log_prob (M,), by each entropy (one number) and by value (M,), and, by metric name, the
-    debug variables. The loss is policy − ent_coef · mean(entropy) + vf_coef · value.  [core-10]
+    debug variables (M,), whose means are logged. Loss: policy − ent_coef · mean(entropy) + vf_coef · value. [core-10]
     """
     M = len(value)
     if norm_adv:  # [core-7]
-        advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        advantages = advantages - advantages.mean()
+        advantages = advantages / (math.sqrt(advantages @ advantages / M) + 1e-8)
     log_ratio = log_prob - old_log_probs
     ratio = np.exp(log_ratio)
 
     # Policy: −mean(min(A r, A clip(r))).  [core-8]
     # The slope of the minimum in r is A where A r is the smaller, and 0 where A clip(r) is, since clip(r) is constant
-    # outside its range. On a tie each of the two counts half; inside the range both have the slope A, which makes A.
+    # outside its range. Where they are equal, r is inside the range, where both have the slope A, or A is 0.
     # With r = exp(log_prob − old), dr / d log_prob = r.
     unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
-    inside = (ratio >= 1 - clip_coef) & (ratio <= 1 + clip_coef)
-    share = (unclipped < clipped) + 0.5 * (unclipped == clipped) * (1.0 + inside)
-    d_log_prob = -share * unclipped / M
+    d_log_prob = (unclipped <= clipped) * unclipped / -M
 
     # Value: mean(max((V − R)², (V_clipped − R)²)) / 2.  [core-9]
-    # Case by case as above; the half cancels the 2 of the square.
+    # The slope in V is that of the larger square, or half of each one's where they are equal; V_clipped has the slope 1
+    # inside its range and 0 outside. The half of the loss cancels the 2 of the square.
     error = value - returns
-    squared, share = error * error, 1.0
+    squared, slope = error * error, error
     if clip_vloss:
         change = value - old_values
-        inside = np.abs(change) <= clip_coef
-        clipped_squared = (old_values + change.clip(-clip_coef, clip_coef) - returns) ** 2
-        share = (squared > clipped_squared) + 0.5 * (squared == clipped_squared) * (1.0 + inside)
+        clipped_error = old_values + change.clip(-clip_coef, clip_coef) - returns
+        clipped_squared = clipped_error * clipped_error
+        share = np.heaviside(squared - clipped_squared, 0.5)  # 1, ½ or 0 of the slope is that of (V − R)²
+        slope = share * error + (1 - share) * clipped_error * (np.abs(change) <= clip_coef)
         squared = np.maximum(squared, clipped_squared)
-    d_value = vf_coef * share * error / M
+    d_value = vf_coef * slope / M
 
     debug = {  # [core-12]
-        "losses/value_loss": 0.5 * squared.mean(),
-        "losses/policy_loss": -np.minimum(unclipped, clipped).mean(),
-        "losses/entropy": entropy.mean(),
-        "losses/old_approx_kl": -log_ratio.mean(),
-        "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
-        "losses/clipfrac": (np.abs(ratio - 1) > clip_coef).mean(),
+        "losses/value_loss": 0.5 * squared,
+        "losses/policy_loss": -np.minimum(unclipped, clipped),
+        "losses/entropy": entropy,
+        "losses/old_approx_kl": -log_ratio,
+        "losses/approx_kl": ratio - 1 - log_ratio,
+        "losses/clipfrac": np.abs(ratio - 1) > clip_coef,
     }
     return d_log_prob, -ent_coef / M, d_value, debug
 
@@ -787,10 +788,10 @@ def main(args: Args) -> Path | None:
             # Epochs of minibatches
             debug = []
             for _ in range(args.update_epochs):
-                permutation = rng.permutation(args.batch_size)  # [core-6]
+                minibatches = rng.permutation(args.batch_size).reshape(args.num_minibatches, -1)  # [core-6]
                 rollout = (b_obs, b_actions, b_log_probs, b_values, advantages.reshape(-1), returns.reshape(-1))
-                shuffled = (np.split(x[permutation], args.num_minibatches) for x in rollout)
-                for mb_obs, mb_actions, *from_rollout in zip(*shuffled):
+                for samples in minibatches:
+                    mb_obs, mb_actions, *from_rollout = (x[samples] for x in rollout)
                     _, log_prob, entropy, value = agent.get_action_and_value(mb_obs, mb_actions)
                     coefficients = (clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef)
                     *derivatives, mb_debug = ppo_loss(log_prob, entropy, value, *from_rollout, *coefficients)

@@ -363,12 +363,12 @@ def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae
     rewards, values, dones: (T, N), where dones[t] marks obs[t] as the first of an episode; next_value, next_done: (N,),
     of the observation after the rollout. Returns advantages and returns, (T, N) each.
     """
+    next_values = np.concatenate([values[1:], next_value[None]])
+    continues = 1.0 - np.concatenate([dones[1:], next_done[None]])  # 0 where the episode of step t ends with it
+    deltas, decays = rewards + gamma * next_values * continues - values, gamma * gae_lambda * continues
     advantages, advantage = np.zeros_like(rewards), np.zeros_like(next_value)
     for t in reversed(range(len(rewards))):  # [core-5]
-        continues = 1.0 - next_done  # 0 where the episode of step t ends with it
-        delta = rewards[t] + gamma * next_value * continues - values[t]
-        advantages[t] = advantage = delta + gamma * gae_lambda * continues * advantage
-        next_value, next_done = values[t], dones[t]
+        advantages[t] = advantage = deltas[t] + decays[t] * advantage
     return advantages, advantages + values
 
 
