@@ -206,7 +206,9 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
     if threads:
         torch.set_num_threads(threads)
     policy, make_envs = "MlpPolicy", make_vec_env
-    env_id = re.sub("^(?!.*/)(.*)-v5$", r"\1NoFrameskip-v4", args["env_id"])  # EnvPool's name of the game
+    env_id = args["env_id"]
+    if "env_threads" in args:  # EnvPool's name of the game
+        env_id = re.sub("-v5$", "NoFrameskip-v4", env_id)
     if "NoFrameskip" in env_id:
         import ale_py
 

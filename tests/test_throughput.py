@@ -1,11 +1,14 @@
 """benchmark/throughput.py as a user types it. Absolute speeds are the machine's, so none is asserted."""
 
+import importlib
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import throughput as tool
 
 THROUGHPUT = Path(__file__).parents[1] / "benchmark" / "throughput.py"
 
@@ -39,6 +42,27 @@ def test_measures_script_environments_sb3_and_launch(tmp_path):
     header, _, *rows = done.stdout.splitlines()
     assert "steps/s" in header and len(rows) == 4 and len({row.count("|") for row in (header, *rows)}) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]  # the runs leave nothing behind
+
+
+def sb3(script, needs, env_id):
+    """Measures a short training of stable-baselines3 with a script's arguments."""
+    for package in ("stable_baselines3", *needs):
+        pytest.importorskip(package)
+    sizes = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
+    args = importlib.import_module(script).Args(env_id=env_id, **sizes)
+    return tool.measure_sb3(asdict(args), threads=1, warm_up=0.0, seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("script", "needs", "env_id"),
+    [
+        ("ppo_continuous_action", ["mujoco"], "HalfCheetah-v5"),  # no game of EnvPool
+        ("ppo_atari", ["ale_py"], "PongNoFrameskip-v4"),
+        ("ppo_atari_envpool", ["ale_py", "envpool"], "Pong-v5"),
+    ],
+)
+def test_sb3_trains_in_the_scripts_environment(script, needs, env_id):
+    assert sb3(script, needs, env_id)["steps_per_second"] > 0
 
 
 @pytest.mark.parametrize(
