@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict
@@ -9,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import throughput as tool
+import tyro
 
-THROUGHPUT = Path(__file__).parents[1] / "benchmark" / "throughput.py"
+ROOT = Path(__file__).parents[1]
+THROUGHPUT = ROOT / "benchmark" / "throughput.py"
 
 
 def throughput(folder, *arguments):
@@ -61,8 +65,19 @@ def sb3(script, needs, env_id):
         ("ppo_atari_envpool", ["ale_py", "envpool"], "Pong-v5"),
     ],
 )
-def test_sb3_trains_in_the_scripts_environment(script, needs, env_id):
-    assert sb3(script, needs, env_id)["steps_per_second"] > 0
+def test_sb3_trains_in_the_scripts_environment_and_its_steps_are_timed(script, needs, env_id):
+    result = sb3(script, needs, env_id)
+    assert min(result["steps_per_second"], *result["ms"].values()) > 0
+    assert all(lap[0] > 0 for lap in result["laps_ms"])
+
+
+def test_the_commands_of_the_docstring_are_understood():
+    commands = re.findall(r"^    python benchmark/throughput.py (.+)$", tool.__doc__, re.M)
+    assert len(commands) == 2
+    for command in commands:
+        options = tyro.cli(tool.Args, args=shlex.split(command))
+        assert (ROOT / "cleanrl" / f"{options.script}.py").is_file()
+    assert (options.arguments, options.against) == ("--precision bf16", "--precision fp32")
 
 
 @pytest.mark.parametrize(
