@@ -161,6 +161,32 @@ def test_committed_speed_table_follows_from_what_was_measured():
     assert report.place_tables(readme, {"speed": report.speed_table(report.RESULTS)}) == readme
 
 
+def test_speed_table_says_what_each_ratio_is_of(tmp_path):
+    """The ratios of the rounds, not those of the speeds: a script against other arguments of its own, and against
+    stable-baselines3, each alone and both."""
+    (tmp_path / "throughput").mkdir()
+    launch = {"launch": {"first_row_seconds": 1.5, "peak_mb": 100.0}}
+    sb3 = {"default threads": {"steps_per_second": 10.0}, "1 thread": {"steps_per_second": 20.0}}
+    both = {"script": {"steps_per_second": 1200.0}, "against": {"steps_per_second": 400.0}}
+    of_sb3 = {"default threads": 121.0, "1 thread": 61.0}
+    for name, medians in {
+        "a": {"script": both["script"], **sb3, "ratios": of_sb3},
+        "bb": {**both, "ratios": {"against": 3.1}},
+        "ccc": {**both, **sb3, "ratios": {"against": 3.1, **of_sb3}, "against_ratios": {**of_sb3, "1 thread": 20.0}},
+    }.items():
+        options = {"arguments": "--fast", "against": "--slow"} if "against" in medians else {}
+        rounds = [{"script": {"arguments": {"env_id": "Toy-v0"}}}]
+        measured = {"options": options, "medians": medians | launch, "rounds": rounds}
+        (tmp_path / "throughput" / f"{name}.json").write_text(json.dumps(measured))
+    assert report.speed_table(tmp_path).splitlines()[2:] == [
+        "| a.py | Toy-v0 | 1,200 | 10 | 20 | 121.0× and 61.0× | 1.5 s | 100 MB |",
+        "| bb.py --fast | Toy-v0 | 1,200 | – | – | 3.1× the next row | 1.5 s | 100 MB |",
+        "| bb.py --slow | Toy-v0 | 400 | – | – | – | – | – |",
+        "| ccc.py --fast | Toy-v0 | 1,200 | 10 | 20 | 121.0× and 61.0×, 3.1× the next row | 1.5 s | 100 MB |",
+        "| ccc.py --slow | Toy-v0 | 400 | 10 | 20 | 121.0× and 20.0× | – | – |",
+    ]
+
+
 def test_results_hold_the_runs_behind_the_readme():
     tables = set(re.findall(r"<!-- results (\w+) -->", (ROOT / "README.md").read_text())) - {"speed"}
     assert {"ppo", "ppo_numpy", "ppo_continuous_action"} <= tables
