@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import report
-import tyro
 
 ROOT = Path(__file__).parents[1]
 RUNS = report.load(report.RESULTS)
@@ -43,21 +43,8 @@ def make_run(folder, seed, returns, env_id="Toy-v0", exp_name="ppo", complete=Tr
 
 
 @pytest.fixture
-def report_here(tmp_path, monkeypatch, capsys):
-    """The command in this process, without the seconds in which it loads."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words, status=0):
-        try:
-            report.main(tyro.cli(report.Args, args=list(map(str, words))))
-            ended = 0
-        except SystemExit as stop:
-            ended = stop.code
-        stdout, stderr = capsys.readouterr()
-        assert ended == status, (stdout, stderr)
-        return stdout, stderr
-
-    return call
+def report_here(tool_here):
+    return partial(tool_here, report)
 
 
 def type_report(folder, *words, status=0):
