@@ -27,7 +27,7 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY pyproject.toml README.md LICENSE requirements-all.txt requirements-procgen.txt ./
 RUN pip install --no-cache-dir --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements-all.txt)" \
     && pip install --no-cache-dir --constraint requirements-all.txt \
-        '.[atari,envpool,mujoco,dm-control,pybullet,box2d,procgen,track,benchmark]' \
+        '.[atari,envpool,mujoco,dm-control,pybullet,box2d,track,benchmark]' \
     && pip install --no-cache-dir --no-deps -r requirements-procgen.txt
 
 COPY cleanrl cleanrl

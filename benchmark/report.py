@@ -370,8 +370,10 @@ def speed_table(results: Path) -> str:
                 continue
             name = f"{path.stem}.py {measured['options'].get(option) or ''}".strip()
             speeds = [f"{speed['steps_per_second']:,.0f}" for speed in (medians[key], *sb3)] + ["–"] * (2 - len(sb3))
-            shown = [f"{ratio:.1f}×" for base, ratio in medians.get(kind, {}).items() if base != "against"]
-            cells = [name, environment, *speeds, " and ".join(shown) or "–"]
+            ratios = {base: f"{ratio:.1f}×" for base, ratio in medians.get(kind, {}).items()}
+            next_row = f"{ratios.pop('against')} the next row" if "against" in ratios else ""
+            shown = filter(None, [" and ".join(ratios.values()), next_row])
+            cells = [name, environment, *speeds, ", ".join(shown) or "–"]
             lines.append(f"| {' | '.join([*cells, launch if key == 'script' else '– | –'])} |")
     return "\n".join(lines) + "\n"
 

@@ -1,7 +1,7 @@
 """Steps per second of a script, and of stable-baselines3's PPO with the same sizes, measured in turns.
 
     python benchmark/throughput.py --script ppo
-    python benchmark/throughput.py --script ppo_atari --arguments "--precision bf16" --against "--precision fp32"
+    python benchmark/throughput.py --script ppo_atari --arguments="--precision bf16" --against="--precision fp32"
 
 Every measurement has a process of its own. The script trains at its defaults, but for --arguments, and is timed from
 outside, by HOOKS, until enough updates were seen. --against measures it once more, with other arguments. Times are of
@@ -58,7 +58,7 @@ DEFAULTS = {  # what isn't typed
 class Args:
     script: str = "ppo"  # name of a script in cleanrl/
     env_id: str | None = None  # environment, instead of the script's default
-    arguments: str | None = None  # further arguments of the script, as one string
+    arguments: str | None = None  # further arguments of the script, as one string after =: --arguments="--num-envs 8"
     against: str | None = None  # the same of a second measurement of the script, to compare with
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
@@ -206,7 +206,9 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
     if threads:
         torch.set_num_threads(threads)
     policy, make_envs = "MlpPolicy", make_vec_env
-    env_id = re.sub("^(?!.*/)(.*)-v5$", r"\1NoFrameskip-v4", args["env_id"])  # EnvPool's name of the game
+    env_id = args["env_id"]
+    if "env_threads" in args:  # EnvPool's name of the game
+        env_id = re.sub("-v5$", "NoFrameskip-v4", env_id)
     if "NoFrameskip" in env_id:
         import ale_py
 
@@ -229,7 +231,7 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
         clip_range=args["clip_coef"], clip_range_vf=args["clip_coef"] if args["clip_vloss"] else None,
     )  # fmt: skip
     stopwatch = Stopwatch(warm_up, seconds)
-    envs.step = stopwatch.timed(envs.step)
+    model.env.step = stopwatch.timed(model.env.step)  # of the outermost: PPO wraps environments that show images
     hook(model.rollout_buffer, "compute_returns_and_advantage", before=stopwatch.end_rollout)
     hook(model, "train", after=stopwatch.end_update)
     stopwatch.watch(lambda: model.learn(args["total_timesteps"]))

@@ -210,6 +210,9 @@ class ComponentActions(gym.Wrapper):
         self.everything = np.ones(sum(self.nvec), bool)
         offered = env.has_wrapper_attr("action_masks")
         self.action_masks = env.get_wrapper_attr("action_masks") if offered else lambda: None
+        if not callable(self.action_masks):
+            kind = type(self.action_masks).__name__
+            fail(f"--env-id {env_id}: its action_masks is of type {kind}; make it a method that returns the mask")
 
     def reset(self, **options):
         observation, info = self.env.reset(**options)

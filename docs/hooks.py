@@ -165,22 +165,35 @@ def measurements() -> dict[str, dict]:
     return {path.stem: json.loads(path.read_text()) for path in files}
 
 
+def measured_sides(name: str, measured: dict) -> list[tuple[str, str, str]]:
+    """The script and, where it was measured against other arguments, the script with them: the key of the numbers, that
+    of the ratios, and the script as it was called."""
+    sides = [("script", "ratios", "arguments"), ("against", "against_ratios", "against")]
+    return [
+        (key, ratios, f"{name}.py {measured['options'].get(option) or ''}".strip())
+        for key, ratios, option in sides
+        if key in measured["medians"]
+    ]
+
+
 def speed() -> str:
     rows = [
         "| script | environment | steps/s | faster than stable-baselines3 with its default threads | with 1 thread | "
-        "launch to first update | peak memory |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "than the next row | launch to first update | peak memory |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
     for name, measured in measurements().items():
         medians, arguments = measured["medians"], measured["rounds"][0]["script"]["arguments"]
-        ratios = [medians.get("ratios", {}).get(key) for key in ("default threads", "1 thread")]
-        launch = medians.get("launch") or {}
-        cells = [
-            f"{name}.py", arguments["env_id"], f"{medians['script']['steps_per_second']:,.0f}",
-            *("–" if ratio is None else f"{ratio:.1f}×" for ratio in ratios),
-            f"{launch['first_row_seconds']:.1f} s" if launch else "–", f"{launch['peak_mb']:.0f} MB" if launch else "–",
-        ]  # fmt: skip
-        rows.append(f"| {' | '.join(cells)} |")
+        for key, kind, called in measured_sides(name, measured):
+            ratios = [medians.get(kind, {}).get(other) for other in ("default threads", "1 thread", "against")]
+            launch = (medians.get("launch") or {}) if key == "script" else {}
+            cells = [
+                called, arguments["env_id"], f"{medians[key]['steps_per_second']:,.0f}",
+                *("–" if ratio is None else f"{ratio:.1f}×" for ratio in ratios),
+                f"{launch['first_row_seconds']:.1f} s" if launch else "–",
+                f"{launch['peak_mb']:.0f} MB" if launch else "–",
+            ]  # fmt: skip
+            rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -188,7 +201,8 @@ def stages() -> str:
     """ms of an update and where they go, in the script and in stable-baselines3 with one thread."""
     rows = ["| | ms an update | environment | policy | update |", "|---|---:|---:|---:|---:|"]
     for name, measured in measurements().items():
-        for key, label in (("script", f"**{name}.py**"), ("1 thread", "stable-baselines3, 1 thread")):
+        labels = [(key, f"**{called}**") for key, _, called in measured_sides(name, measured)]
+        for key, label in (*labels, ("1 thread", "stable-baselines3, 1 thread")):
             if side := measured["medians"].get(key):
                 parts = " | ".join(f"{side['ms'][part]:.1f}" for part in ("environment", "policy", "update"))
                 rows.append(f"| {label} | {side['ms_per_update']:.1f} | {parts} |")

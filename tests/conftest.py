@@ -6,6 +6,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 import environments  # noqa: F401 (registers them)
 import torch
+import tyro
 
 torch.set_num_threads(1)
 
@@ -21,3 +22,21 @@ def in_tmp_path(tmp_path, monkeypatch):
     """Run folders go below tmp_path, the working directory of the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def tool_here(in_tmp_path, capsys):
+    """A program of benchmark/ as typed below tmp_path, but in this process, without the seconds in which it loads.
+    Returns its stdout and stderr; its exit status must be `status`."""
+
+    def call(tool, *words, status=0):
+        try:
+            tool.main(tyro.cli(tool.Args, args=list(map(str, words))))
+            ended = 0
+        except SystemExit as stop:
+            ended = stop.code
+        stdout, stderr = capsys.readouterr()
+        assert ended == status, (stdout, stderr)
+        return stdout, stderr
+
+    return call

@@ -159,14 +159,27 @@ def test_a_game_without_fire_is_left_alone(fake):
     assert opening(fake.game.log)[1] == []
 
 
-def test_a_game_that_ends_while_it_is_opened_is_reported_and_started_anew(fake):
-    env = fake(losses=(100, 103), lives=2, pay=lambda k: float(k == 103))  # the second life is lost by the no-op
+@pytest.mark.parametrize(("end", "opened_by"), [(104, [1, 1, 1, 1, 2, 2, 2, 2]), (108, [2, 2, 2, 2])])
+def test_a_game_that_ends_while_it_is_opened_is_reported_and_started_anew(fake, end, opened_by):
+    """The second life is lost by the no-op, or by FIRE, after which openai/baselines goes on with action 2."""
+    env = fake(losses=(100, end), lives=2, pay=lambda k: float(k == end))
     env.reset(seed=0)
     results = play(env, [3] * 30)
     (game,) = [info for *_, info in results if "game_return" in info]
     assert game["game_return"] == 1.0
-    assert opening(fake.game.log)[1][:8] == [1, 1, 1, 1, 2, 2, 2, 2]
+    assert opening(fake.game.log)[1][: len(opened_by) + 4] == [*opened_by, 3, 3, 3, 3]
     assert len(fake.game.games) == 2
+    envs = ppo.VectorEnv("FakeAtari-v0", 1)
+    envs.reset([0])
+    assert [ended for _ in results for ended in envs.step([3])[4]] == [(1.0, game["game_length"])]
+
+
+def test_a_game_that_the_last_action_of_its_opening_ends_is_opened_anew(fake):
+    env = fake(losses=(100, 112), lives=2)
+    env.reset(seed=0)
+    play(env, [3] * 30)
+    first, second = fake.game.games
+    assert len(first) == 112 and opening(second)[1][:12] == [1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]
 
 
 # [atari-5]
@@ -234,6 +247,35 @@ def test_the_last_observation_at_a_time_limit_is_the_stack_that_the_limit_cut(fa
         assert last[3, 0, 0] == environments_atari.FakeAtari.made[i - 2].screen(
             before[-1] + 4 if before[-1] < 96 else 98
         )
+
+
+def test_a_life_lost_at_the_time_limit_is_a_true_end(fake):
+    fake(fire=False, limit=100, losses=(100, 1000), lives=2)
+    envs, games = ppo.VectorEnv("FakeAtari-v0", 1), []
+    envs.reset([0])
+    while not games:
+        _, _, dones, truncated, games = envs.step([2])
+    assert dones[0] and not truncated
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_the_last_observation_at_a_time_limit_outlives_a_frame_that_the_environment_reuses(vectorization):
+    """Noise draws every frame, the first of the next episode too, into the same array."""
+    game, envs, cuts = gym.make("Noise-v0", disable_env_checker=True), ppo.VectorEnv("Noise-v0", 1, vectorization), 0
+    frame, _ = game.reset(seed=4)
+    assert (envs.reset([4])[0, 3] == frame).all()
+    for _ in range(40):
+        frame, _, terminated, truncated, _ = game.step(0)
+        observations, _, dones, last, _ = envs.step([0])
+        assert dones[0] == (terminated or truncated) and list(last) == [0] * (truncated and not terminated)
+        if last:
+            assert (last[0][3] == frame).all()
+            cuts += 1
+        if dones[0]:
+            frame, _ = game.reset()
+        assert (observations[0, 3] == frame).all()
+    envs.envs.close()
+    assert cuts >= 2
 
 
 # [atari-8]

@@ -2,33 +2,20 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import compare
 import numpy as np
 import pytest
-import tyro
 from test_report import make_run
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def compare_here(tmp_path, monkeypatch, capsys):
-    """The command in this process, without the seconds in which it loads."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words, status=0):
-        try:
-            compare.main(tyro.cli(compare.Args, args=list(words)))
-            ended = 0
-        except SystemExit as stop:
-            ended = stop.code
-        stdout, stderr = capsys.readouterr()
-        assert ended == status, (stdout, stderr)
-        return stdout, stderr
-
-    return call
+def compare_here(tool_here):
+    return partial(tool_here, compare)
 
 
 def make_runs(folder, exp_name, results, env_id="Toy-v0", **more):

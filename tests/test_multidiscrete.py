@@ -380,7 +380,19 @@ class Odd(environments.Counter):
         self.action_space = action_space
 
 
+class MasksAttribute(gym.Wrapper):
+    """A wrapper that keeps a mask where a method is expected."""
+
+    action_masks = np.ones(16, bool)
+
+
+class NoMasks(gym.Wrapper):
+    action_masks = None
+
+
 gym.register("Box-v0", Odd, kwargs={"action_space": gym.spaces.Box(-1, 1, (2,))})
+gym.register("MasksAttribute-v0", lambda **options: MasksAttribute(gym.make("Doors-None-v0", **options)))
+gym.register("NoMasks-v0", lambda **options: NoMasks(gym.make("Doors-None-v0", **options)))
 gym.register("Tuple-v0", Odd, kwargs={"action_space": gym.spaces.Tuple([gym.spaces.Discrete(2)] * 2)})
 
 
@@ -390,6 +402,8 @@ gym.register("Tuple-v0", Odd, kwargs={"action_space": gym.spaces.Tuple([gym.spac
         ("Box-v0", ["acts by Box(", "needs MultiDiscrete, MultiBinary or Discrete", "use ppo_continuous_action.py"]),
         ("Tuple-v0", ["acts by Tuple(", "needs MultiDiscrete, MultiBinary or Discrete", "wrap it into one"]),
         ("Taxi-v4", ["observes Discrete(500), but this script needs a Box; wrap it into one"]),
+        ("MasksAttribute-v0", ["action_masks is of type ndarray", "make it a method"]),
+        ("NoMasks-v0", ["action_masks is of type NoneType", "make it a method"]),
         ("CartPole-v9", ["unknown", "CartPole-v1"]),
     ],
 )

@@ -15,7 +15,7 @@ from helpers import assert_same_state, checkpoints, error_line, rows, run, scala
 
 procgen = pytest.importorskip(
     "procgen",
-    reason="Procgen is not installed: pip install --no-deps -r requirements-procgen.txt",
+    reason="Procgen is not installed: pip install --no-deps -r requirements-procgen.txt, on Python 3.11 or 3.12",
     exc_type=ImportError,
 )
 

@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import report
-import tyro
 
 ROOT = Path(__file__).parents[1]
 RUNS = report.load(report.RESULTS)
@@ -43,21 +43,8 @@ def make_run(folder, seed, returns, env_id="Toy-v0", exp_name="ppo", complete=Tr
 
 
 @pytest.fixture
-def report_here(tmp_path, monkeypatch, capsys):
-    """The command in this process, without the seconds in which it loads."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words, status=0):
-        try:
-            report.main(tyro.cli(report.Args, args=list(map(str, words))))
-            ended = 0
-        except SystemExit as stop:
-            ended = stop.code
-        stdout, stderr = capsys.readouterr()
-        assert ended == status, (stdout, stderr)
-        return stdout, stderr
-
-    return call
+def report_here(tool_here):
+    return partial(tool_here, report)
 
 
 def type_report(folder, *words, status=0):
@@ -159,6 +146,32 @@ def test_committed_speed_table_follows_from_what_was_measured():
     readme = (ROOT / "README.md").read_text()
     assert "ppo_numpy.py | CartPole-v1" in readme
     assert report.place_tables(readme, {"speed": report.speed_table(report.RESULTS)}) == readme
+
+
+def test_speed_table_says_what_each_ratio_is_of(tmp_path):
+    """The ratios of the rounds, not those of the speeds: a script against other arguments of its own, and against
+    stable-baselines3, each alone and both."""
+    (tmp_path / "throughput").mkdir()
+    launch = {"launch": {"first_row_seconds": 1.5, "peak_mb": 100.0}}
+    sb3 = {"default threads": {"steps_per_second": 10.0}, "1 thread": {"steps_per_second": 20.0}}
+    both = {"script": {"steps_per_second": 1200.0}, "against": {"steps_per_second": 400.0}}
+    of_sb3 = {"default threads": 121.0, "1 thread": 61.0}
+    for name, medians in {
+        "a": {"script": both["script"], **sb3, "ratios": of_sb3},
+        "bb": {**both, "ratios": {"against": 3.1}},
+        "ccc": {**both, **sb3, "ratios": {"against": 3.1, **of_sb3}, "against_ratios": {**of_sb3, "1 thread": 20.0}},
+    }.items():
+        options = {"arguments": "--fast", "against": "--slow"} if "against" in medians else {}
+        rounds = [{"script": {"arguments": {"env_id": "Toy-v0"}}}]
+        measured = {"options": options, "medians": medians | launch, "rounds": rounds}
+        (tmp_path / "throughput" / f"{name}.json").write_text(json.dumps(measured))
+    assert report.speed_table(tmp_path).splitlines()[2:] == [
+        "| a.py | Toy-v0 | 1,200 | 10 | 20 | 121.0× and 61.0× | 1.5 s | 100 MB |",
+        "| bb.py --fast | Toy-v0 | 1,200 | – | – | 3.1× the next row | 1.5 s | 100 MB |",
+        "| bb.py --slow | Toy-v0 | 400 | – | – | – | – | – |",
+        "| ccc.py --fast | Toy-v0 | 1,200 | 10 | 20 | 121.0× and 61.0×, 3.1× the next row | 1.5 s | 100 MB |",
+        "| ccc.py --slow | Toy-v0 | 400 | 10 | 20 | 121.0× and 20.0× | – | – |",
+    ]
 
 
 def test_results_hold_the_runs_behind_the_readme():

@@ -395,3 +395,12 @@ def test_the_metadata_agrees_with_the_project(script):
         name, version = canonical(requirement)
         assert name in names
         assert version == pins[name], name
+
+
+def test_the_extra_of_procgen_is_what_goes_beside_its_two_packages():
+    lines = (TESTS.parent / "requirements-procgen.txt").read_text().splitlines()
+    pins = {line for line in lines if not line.startswith(("#", "gym3==", "procgen-mirror=="))}
+    assert len(lines) > len(pins) == 4
+    assert pins == set(
+        tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]["procgen"]
+    )

@@ -405,6 +405,14 @@ def test_a_terminal_gets_a_live_table(tmp_path):
 SHELL_SCRIPTS = sorted(path.name for path in (ROOT / "benchmark").glob("*.sh"))
 
 
+def test_every_script_has_a_sweep_that_the_page_names():
+    scripts = {path.stem for path in (ROOT / "cleanrl").glob("*.py")}
+    page = (ROOT / "docs" / "sweeps.md").read_text()
+    assert {f"{script}.sh" for script in scripts} == set(SHELL_SCRIPTS)
+    for name in SHELL_SCRIPTS:
+        assert f"`{name}`" in page or f"`benchmark/{name}`" in page, name
+
+
 @pytest.mark.parametrize("name", SHELL_SCRIPTS)
 def test_shell_scripts_as_typed(name, tmp_path):
     """Each says what it would run; the fast ones run a shortened sweep."""

@@ -1,13 +1,20 @@
 """benchmark/throughput.py as a user types it. Absolute speeds are the machine's, so none is asserted."""
 
+import importlib
 import json
+import re
+import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import throughput as tool
+import tyro
 
-THROUGHPUT = Path(__file__).parents[1] / "benchmark" / "throughput.py"
+ROOT = Path(__file__).parents[1]
+THROUGHPUT = ROOT / "benchmark" / "throughput.py"
 
 
 def throughput(folder, *arguments):
@@ -39,6 +46,38 @@ def test_measures_script_environments_sb3_and_launch(tmp_path):
     header, _, *rows = done.stdout.splitlines()
     assert "steps/s" in header and len(rows) == 4 and len({row.count("|") for row in (header, *rows)}) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]  # the runs leave nothing behind
+
+
+def sb3(script, needs, env_id):
+    """Measures a short training of stable-baselines3 with a script's arguments."""
+    for package in ("stable_baselines3", *needs):
+        pytest.importorskip(package)
+    sizes = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
+    args = importlib.import_module(script).Args(env_id=env_id, **sizes)
+    return tool.measure_sb3(asdict(args), threads=1, warm_up=0.0, seconds=0.1)
+
+
+@pytest.mark.parametrize(
+    ("script", "needs", "env_id"),
+    [
+        ("ppo_continuous_action", ["mujoco"], "HalfCheetah-v5"),  # no game of EnvPool
+        ("ppo_atari", ["ale_py"], "PongNoFrameskip-v4"),
+        ("ppo_atari_envpool", ["ale_py", "envpool"], "Pong-v5"),
+    ],
+)
+def test_sb3_trains_in_the_scripts_environment_and_its_steps_are_timed(script, needs, env_id):
+    result = sb3(script, needs, env_id)
+    assert min(result["steps_per_second"], *result["ms"].values()) > 0
+    assert all(lap[0] > 0 for lap in result["laps_ms"])
+
+
+def test_the_commands_of_the_docstring_are_understood():
+    commands = re.findall(r"^    python benchmark/throughput.py (.+)$", tool.__doc__, re.M)
+    assert len(commands) == 2
+    for command in commands:
+        options = tyro.cli(tool.Args, args=shlex.split(command))
+        assert (ROOT / "cleanrl" / f"{options.script}.py").is_file()
+    assert (options.arguments, options.against) == ("--precision bf16", "--precision fp32")
 
 
 @pytest.mark.parametrize(
