@@ -369,6 +369,8 @@ def speed_table(results: Path) -> str:
             if key not in medians:
                 continue
             name = f"{path.stem}.py {measured['options'].get(option) or ''}".strip()
+            if (processes := measured["options"].get("processes", 1)) > 1:
+                name = f"{processes if key == 'script' else 1} × {name}"
             speeds = [f"{speed['steps_per_second']:,.0f}" for speed in (medians[key], *sb3)] + ["–"] * (2 - len(sb3))
             ratios = {base: f"{ratio:.1f}×" for base, ratio in medians.get(kind, {}).items()}
             next_row = f"{ratios.pop('against')} the next row" if "against" in ratios else ""

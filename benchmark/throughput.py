@@ -4,7 +4,8 @@
     python benchmark/throughput.py --script ppo_atari --arguments="--precision bf16" --against="--precision fp32"
 
 Every measurement has a process of its own. The script trains at its defaults, but for --arguments, and is timed from
-outside, by HOOKS, until enough updates were seen. --against measures it once more, with other arguments. Times are of
+outside, by HOOKS, until enough updates were seen. --against measures it once more, with other arguments, and in one
+process if --processes starts more. Times are of
 the wall clock: medians over the updates after the warm-up, and in the table over the rounds. A ratio is the median of
 the rounds' ratios, each within one round, so a slow hour of the machine hardly moves it. stable-baselines3 runs as it
 installs, with torch's default number of threads, and with one thread, which suits small networks better.
@@ -21,6 +22,7 @@ import platform
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -47,6 +49,8 @@ DEFAULTS = {  # what isn't typed
     "ppo_atari": ASYNC,
     "ppo_atari_lstm": ASYNC,
     "ppo_atari_envpool": {"arguments": "--precision bf16 --env-threads 2", "against": "--env-threads 2"},
+    "ppo_atari_multigpu": {"processes": 2, "against": "", "sb3": False},
+    "ppo_atari_multigpu_envpool": {"processes": 2, "against": "", "sb3": False},
     "ppo_procgen": {
         "arguments": f"--precision bf16 {SHORT}", "sb3": False,
         "against": f"--no-channels-last --no-malloc-tuning {SHORT}",
@@ -60,6 +64,7 @@ class Args:
     env_id: str | None = None  # environment, instead of the script's default
     arguments: str | None = None  # further arguments of the script, as one string after =: --arguments="--num-envs 8"
     against: str | None = None  # the same of a second measurement of the script, to compare with
+    processes: int = 1  # processes of the script, as torchrun starts them
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
     rounds: int = 3  # rounds, each with one measurement of everything
@@ -175,21 +180,53 @@ def typed(env_id: str | None, arguments: str) -> list[str]:
     return [*(["--env-id", env_id] if env_id else []), *shlex.split(arguments)]
 
 
-def measure_script(script: str, env_id: str | None, arguments: str, warm_up: float, seconds: float) -> dict:
-    """Trains by the script's main, in a folder that is then removed; then steps its environments."""
+def train(folder: str, script: str, env_id: str | None, arguments: str, stopwatch: Stopwatch | None = None) -> dict:
+    """Trains by the script's main, in the folder and without a word, until the stopwatch has seen enough of it. Returns
+    the arguments that it has."""
     sys.path.insert(0, str(ROOT / "cleanrl"))
-    module, stopwatch = importlib.import_module(script), Stopwatch(warm_up, seconds)
+    module = importlib.import_module(script)
     sys.argv = [str(ROOT / "cleanrl" / f"{script}.py"), *typed(env_id, arguments)]
     args = module.parse_arguments()
-    envs, step = find_hook(module, "environment")
-    setattr(envs, step, stopwatch.timed(getattr(envs, step)))
-    hook(*find_hook(module, "end of the rollout"), before=stopwatch.end_rollout)
-    hook(*find_hook(module, "end of the update"), after=stopwatch.end_update)
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), open(os.devnull, "w") as nowhere:
-        with contextlib.redirect_stdout(nowhere):
+    with contextlib.chdir(folder), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        if stopwatch is None:
+            module.main(args)
+        else:
+            envs, step = find_hook(module, "environment")
+            setattr(envs, step, stopwatch.timed(getattr(envs, step)))
+            hook(*find_hook(module, "end of the rollout"), before=stopwatch.end_rollout)
+            hook(*find_hook(module, "end of the update"), after=stopwatch.end_update)
             stopwatch.watch(lambda: module.main(args))
-    limit = stopwatch.environment_limit()
-    return stopwatch.result(asdict(args)) | {"environment_limit": limit, "arguments": asdict(args)}
+    return asdict(args)
+
+
+@contextlib.contextmanager
+def joined(processes: int, folder: str, *script: str | None):
+    """Makes this process the first of those that torchrun would start, and starts the others."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    others = []
+    for rank in reversed(range(processes)) if processes > 1 else []:
+        world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        os.environ |= {name: str(value) for name, value in world.items()}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        if rank:  # a process gets the variables of the moment
+            others.append(multiprocessing.get_context("spawn").Process(target=train, args=(folder, *script)))
+            others[-1].start()
+    try:
+        yield
+    finally:
+        for process in others:
+            process.kill()
+
+
+def measure_script(
+    script: str, env_id: str | None, arguments: str, processes: int, warm_up: float, seconds: float
+) -> dict:
+    """Watches a training, in a folder that is then removed; then steps the environments (of the first process)."""
+    stopwatch = Stopwatch(warm_up, seconds)
+    with tempfile.TemporaryDirectory() as folder, joined(processes, folder, script, env_id, arguments):
+        args = train(folder, script, env_id, arguments, stopwatch)
+    return stopwatch.result(args) | {"environment_limit": stopwatch.environment_limit(), "arguments": args}
 
 
 def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float) -> dict:
@@ -238,10 +275,12 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
     return stopwatch.result(args) | {"threads": torch.get_num_threads()}
 
 
-def measure_launch(script: str, env_id: str | None, arguments: str, seconds: float) -> dict:
+def measure_launch(script: str, env_id: str | None, arguments: str, processes: int, seconds: float) -> dict:
     """Launches the script as a user does. Returns the seconds to the first row of metrics.csv, and the peak memory
-    (resident set, in MB of 10⁶ bytes) of a run that is stopped `seconds` later."""
-    command = [sys.executable, str(ROOT / "cleanrl" / f"{script}.py"), *typed(env_id, arguments)]
+    (resident set of the largest process, in MB of 10⁶ bytes) of a run that is stopped `seconds` later."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1", f"--nproc_per_node={processes}"]
+    command = [sys.executable, *(torchrun if processes > 1 else []), str(ROOT / "cleanrl" / f"{script}.py")]
+    command += typed(env_id, arguments)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
@@ -270,14 +309,22 @@ def in_child(function, *arguments):
         return pool.submit(function, *arguments).result()
 
 
+def names(args: Args) -> dict[str, str]:
+    """What is measured of the script, in words."""
+    several = f"{args.processes} processes of " if args.processes > 1 else ""
+    one = "one process of " if several else ""
+    measured = {"script": f"{several}{args.script}.py {args.arguments}".strip()}
+    return measured | ({} if args.against is None else {"against": f"{one}{args.script}.py {args.against}".strip()})
+
+
 def measure_round(args: Args) -> dict:
     """One measurement of everything, in turn."""
     result, ratios = {}, {}
-    for key, arguments in (("script", args.arguments), ("against", args.against)):
-        if arguments is not None:
-            result[key] = in_child(measure_script, args.script, args.env_id, arguments, args.warm_up, args.seconds)
-            name = f"{args.script}.py {arguments}".strip()
-            print(f"{name}: {result[key]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
+    for key, name in names(args).items():
+        arguments, processes = (args.arguments, args.processes) if key == "script" else (args.against, 1)
+        training = (args.script, args.env_id, arguments, processes)
+        result[key] = in_child(measure_script, *training, args.warm_up, args.seconds)
+        print(f"{name}: {result[key]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
     if args.sb3:
         for name, threads in SB3_THREADS.items():
             result[name] = in_child(measure_sb3, result["script"]["arguments"], threads, args.warm_up, args.seconds)
@@ -287,7 +334,7 @@ def measure_round(args: Args) -> dict:
         if key in result and others:
             speed = result[key]["steps_per_second"]
             ratios[kind] = {name: speed / result[name]["steps_per_second"] for name in others}
-    result["launch"] = measure_launch(args.script, args.env_id, args.arguments, args.seconds)
+    result["launch"] = measure_launch(args.script, args.env_id, args.arguments, args.processes, args.seconds)
     print(f"launch to first update: {result['launch']['first_row_seconds']:.1f} s", file=sys.stderr)
     return result | ratios
 
@@ -302,22 +349,21 @@ def medians(rounds: list):
 
 def markdown_table(args: Args, result: dict, rounds: list[dict]) -> str:
     """The medians of the rounds as a table for people."""
-    names = {"script": f"{args.script}.py {args.arguments}".strip()}
-    if "against" in result:
-        names["against"] = f"{args.script}.py {args.against}".strip()
-    faster = {kind: names[key] for kind, key in (("ratios", "script"), ("against_ratios", "against")) if kind in result}
-    names |= {name: f"stable-baselines3, {name}" for name in SB3_THREADS if name in result}
+    shown = names(args)
+    faster = {kind: shown[key] for kind, key in (("ratios", "script"), ("against_ratios", "against")) if kind in result}
+    shown |= {name: f"stable-baselines3, {name}" for name in SB3_THREADS if name in result}
     columns = [f"{name} is faster by" for name in faster.values()]
     header = ["", "steps/s", *columns, "ms per update", *PARTS, "first update, s", "peak memory, MB"]
     rows = [header, ["---", *["---:"] * (len(header) - 1)]]
-    for key, name in names.items():
+    for key, name in shown.items():
         cells = [name, f"{result[key]['steps_per_second']:,.0f}"]
         for kind in faster:
             ratios = [one[kind][key] for one in rounds if key in one[kind]]
             cells.append(f"{median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "")
         rows.append(cells + [f"{ms:.1f}" for ms in (result[key]["ms_per_update"], *result[key]["ms"].values())])
     rows[2] += [f"{result['launch']['first_row_seconds']:.1f}", f"{result['launch']['peak_mb']:.0f}"]
-    rows.append([f"environments of {args.script}.py alone", f"{result['script']['environment_limit']:,.0f}"])
+    of_one = " in one process" if args.processes > 1 else ""
+    rows.append([f"environments of {args.script}.py{of_one} alone", f"{result['script']['environment_limit']:,.0f}"])
     return "\n".join(f"| {' | '.join(row + [''] * (len(header) - len(row)))} |" for row in rows)
 
 
@@ -345,6 +391,9 @@ def main(args: Args) -> None:
     args.arguments = args.arguments or ""
     if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
         fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
+    several = "WORLD_SIZE" in (ROOT / "cleanrl" / f"{args.script}.py").read_text()
+    if not 1 <= args.processes <= (64 if several else 1):
+        fail(f"--processes {args.processes}: {args.script}.py takes {'1 to 64' if several else 'only one'}; change one")
     if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
         fail("stable-baselines3 is not installed; pip install stable-baselines3==2.9.2, or leave it out by --no-sb3")
     result, rounds = {"options": asdict(args), **describe_machine()}, []

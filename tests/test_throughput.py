@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -93,3 +94,30 @@ def test_wrong_use_is_one_line(tmp_path, arguments, words):
     *progress, line = done.stderr.splitlines()
     assert done.returncode == 2 and not done.stdout
     assert all(word in line for word in words) and not any("Traceback" in other for other in progress)
+
+
+def test_several_processes_train_as_one_job_beside_one_process(tmp_path):
+    pytest.importorskip("ale_py")
+    tiny = "--num-envs 2 --num-steps 8 --num-minibatches 1 --update-epochs 1"
+    quick = ["--seconds", "0.2", "--warm-up", "0", "--rounds", "1", "--no-sb3", "--output", str(tmp_path / "one.json")]
+    arguments = ["--processes", "2", f"--arguments={tiny}", f"--against={tiny}", *quick]
+    done = throughput(tmp_path, "--script", "ppo_atari_multigpu", *arguments)
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads((tmp_path / "one.json").read_text())["rounds"]
+    assert one["script"]["arguments"]["num_envs"] == one["against"]["arguments"]["num_envs"] == 2
+    cores = os.cpu_count()
+    assert one["against"]["arguments"]["num_threads"] == cores
+    assert one["script"]["arguments"]["num_threads"] == max(1, cores // 2)  # each process knew of the other
+    assert one["ratios"]["against"] == one["script"]["steps_per_second"] / one["against"]["steps_per_second"]
+    assert min(one["launch"].values()) > 0
+    assert [line.split("|")[1].strip()[:14] for line in done.stdout.splitlines()[2:4]] == [
+        "2 processes of",
+        "one process of",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_a_script_of_one_process_gets_no_more(tmp_path):
+    done = throughput(tmp_path, "--script", "ppo", "--processes", "2")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "--processes 2: ppo.py takes only one" in done.stderr
