@@ -239,8 +239,9 @@ class EpisodicLife(gym.Wrapper):
             if action is not None:
                 observation, _, _, _, info = self.play(action)
                 ended = ended | info
-        if self.game_over:  # by the opening itself
-            return self.reset(options=options)
+        if self.game_over:  # by the end of the opening
+            observation, info = self.reset(options=options)
+            return observation, ended | info
         self.last_lives = self.lives()
         return observation, ended
 
