@@ -380,6 +380,18 @@ def speed_table(results: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def time_table(results: Path) -> str:
+    """Markdown: what benchmark/time_to_return.py measured, one row a script."""
+    rows = []
+    for path in sorted(results.glob("time_to_return/*.json")):
+        measured = json.loads(path.read_text())
+        name = f"{path.stem}.py {measured['options']['arguments']}".strip()
+        seconds = [f"{run['seconds']:.1f}" for run in measured["runs"]]
+        goal = [measured["runs"][0]["env_id"], f"{measured['options']['target']:g}"]
+        rows.append([name, *goal, f"{measured['median_seconds']:.1f} s", ", ".join(seconds)])
+    return markdown(["script", "environment", "mean return", "median", "seconds of each seed"], rows)
+
+
 def thousands(x: float, _=None) -> str:
     return f"{x / 1e6:g}M" if abs(x) >= 1e6 else f"{x / 1e3:g}k" if abs(x) >= 1e3 else f"{x:g}"
 
@@ -568,7 +580,7 @@ def rebuild_results(results: Path) -> None:
         (results / f"{slug(label)}.md").write_text(full_table(label, environments))
         pictures(environments, results / slug(label))
         print(f"{label}\n{tables[label]}")
-    tables["speed"] = speed_table(results)
+    tables |= {"speed": speed_table(results), "time_to_return": time_table(results)}
     if results == RESULTS:
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
             page.write_text(place_tables(page.read_text(), tables))

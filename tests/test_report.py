@@ -10,6 +10,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -148,6 +149,16 @@ def test_committed_speed_table_follows_from_what_was_measured():
     assert report.place_tables(readme, {"speed": report.speed_table(report.RESULTS)}) == readme
 
 
+def test_committed_times_from_launch_follow_from_what_was_measured():
+    readme, (file,) = (ROOT / "README.md").read_text(), report.RESULTS.glob("time_to_return/*.json")
+    measured = json.loads(file.read_text())
+    assert measured["median_seconds"] == median(run["seconds"] for run in measured["runs"])
+    assert all(run["mean_return"] >= measured["options"]["target"] for run in measured["runs"])
+    table = report.time_table(report.RESULTS)
+    assert f"| ppo_numpy.py | CartPole-v1 | 475 | {measured['median_seconds']:.1f} s |" in table
+    assert report.place_tables(readme, {"time_to_return": table}) == readme and table in readme
+
+
 def test_speed_table_says_what_each_ratio_is_of(tmp_path):
     """The ratios of the rounds, not those of the speeds: a script against other arguments of its own, and against
     stable-baselines3, each alone and both."""
@@ -175,7 +186,7 @@ def test_speed_table_says_what_each_ratio_is_of(tmp_path):
 
 
 def test_results_hold_the_runs_behind_the_readme():
-    tables = set(re.findall(r"<!-- results (\w+) -->", (ROOT / "README.md").read_text())) - {"speed"}
+    tables = set(re.findall(r"<!-- results (\w+) -->", (ROOT / "README.md").read_text())) - {"speed", "time_to_return"}
     assert {"ppo", "ppo_numpy", "ppo_continuous_action"} <= tables
     assert all(len(runs) >= 3 for label in tables for runs in RUNS[label].values())
 
