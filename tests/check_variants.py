@@ -915,7 +915,7 @@ def propagate(repo: Repository, source: str, since: str, markers: bool) -> bool:
                 print(f"{child.file}: the merge is no Python any more, line {error.lineno}; carry the change by hand")
             clean = False
         derived = by_hand(child, before[parent], after[parent])
-        hint = "; its gradients are by hand: see whether they follow from the change" if derived else ""
+        hint = "; its gradients are by hand: change what depends on it, tests/test_numpy.py compares" if derived else ""
         if clean or markers:
             for line, old, new in merged.inside:
                 said = f"{child.file}:{line}: merged inside a line that differs from {parent}.py's; read it"
