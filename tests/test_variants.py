@@ -107,8 +107,8 @@ LOSS_CHANGES = [  # parts of lines of the trunk's ppo_loss; copies have the same
     ("policy_loss - ent_coef", "policy_loss + ent_coef"),
     ("vf_coef * value_loss", "vf_coef / value_loss"),
     ('"losses/old_approx_kl": -', '"losses/old_approx_kl": +'),
-    ("(ratio - 1 - log_ratio)", "(ratio - 2 - log_ratio)"),
-    ("> clip_coef)", "< clip_coef)"),
+    ("ratio - 1 - log_ratio", "ratio - 2 - log_ratio"),
+    ("> clip_coef", "< clip_coef"),
 ]
 
 
@@ -298,7 +298,7 @@ MISTAKES = {
         ["Header · docstring: must say `Parent: ppo_continuous_action.py`"],
     ),
     "a metric of another name": (
-        "cleanrl/ppo_numpy.py", '"losses/clipfrac": (', '"losses/clip_fraction": (',
+        "cleanrl/ppo_numpy.py", '"losses/clipfrac": ', '"losses/clip_fraction": ',
         ["cleanrl/ppo_numpy.py · Advantages and loss · line", "'losses/clip_fraction', which METRICS doesn't list"],
     ),
     "a list of other metrics": (
