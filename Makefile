@@ -35,9 +35,9 @@ results: .venv/test
 	$(PIP) -r requirements.txt
 	touch $@
 
-.venv/test: requirements-dev.txt requirements-procgen.txt | .venv/bin/python
-	@echo "Installing requirements-dev.txt into .venv (once; a few minutes)"
-	$(PIP) -r requirements-dev.txt
+.venv/test: requirements-dev.txt requirements-docs.txt requirements-procgen.txt | .venv/bin/python
+	@echo "Installing requirements-dev.txt and requirements-docs.txt into .venv (once; a few minutes)"
+	$(PIP) -r requirements-dev.txt -r requirements-docs.txt
 	$(PIP) --no-deps -r requirements-procgen.txt
 	touch $@ .venv/train
 

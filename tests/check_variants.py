@@ -13,10 +13,11 @@ A script is cut at its section rulers into sections, and a section into definiti
 a comment line heads (`main.Collect`). A definition that variants.toml doesn't declare is the same text as the parent's.
 
 --propagate merges three ways, level by level: a child takes the change of its parent (for FROM, the working tree
-against the revision of --since; below, what this very run changed). All copies that merge cleanly are written, with
-their diffs. A copy that conflicts stays as it is, and so do its descendants: either write the change into it by hand
-(the numpy scripts say it in other words), run --propagate on it for its descendants, and then --fix; or start again
-with --markers, which writes the conflicts into the file as git does.
+against the revision of --since; below, what this very run changed). It merges by lines, and inside a line where a copy
+has changed that very line; such lines are printed, to be read. All copies that merge cleanly are written, with their
+diffs. A copy that conflicts stays as it is, and so do its descendants: either write the change into it by hand (the
+numpy scripts say it in other words, and derive their gradients from it), run --propagate on it for its descendants,
+and then --fix; or start again with --markers, which writes the conflicts into the file as git does.
 """
 
 import argparse
@@ -765,41 +766,126 @@ def unified_diff(name: str, text: str, other_name: str, other_text: str) -> str:
     return diff[diff.find("--- ") :] if diff else ""
 
 
-def merge(child: str, old_parent: str, new_parent: str, *options: str) -> tuple[str, bool]:
-    """The three-way merge and whether it is clean."""
+@dataclass
+class Merge:
+    text: str = ""  # with markers around what conflicts
+    inside: list[tuple[int, str, str]] = field(default_factory=list)  # lines merged inside: number in text, old, new
+    conflicts: list[tuple[str, list[str]]] = field(default_factory=list)  # section and definition, both sides' lines
+
+
+def merge_file(child: str, old_parent: str, new_parent: str) -> tuple[str, bool]:
+    """git's three-way merge by lines, and whether it is clean."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in (("child", child), ("old_parent", old_parent), ("new_parent", new_parent)):
             Path(folder, name).write_text(text)
-        merged = git("merge-file", "-p", "--diff3", *options, "child", "old_parent", "new_parent", cwd=Path(folder))
+        merged = git("merge-file", "-p", "--diff3", "child", "old_parent", "new_parent", cwd=Path(folder))
     if merged.returncode < 0 or merged.returncode > 127:
         raise WrongUse(f"git merge-file failed: {merged.stderr.strip()}")
     return merged.stdout, merged.returncode == 0
 
 
-def conflicts(child: str, old_parent: str, new_parent: str):
-    """(section and definition, the conflict's lines) of each conflict."""
-    marked, _ = merge(child, old_parent, new_parent)
-    ours, _ = merge(child, old_parent, new_parent, "--ours")  # the same lines, with the child's side of each conflict
+def merge(child: str, old_parent: str, new_parent: str) -> Merge:
+    """The three-way merge by lines, and inside the lines where that conflicts."""
+    result, childs, starts, side = Merge(), [], [], None  # childs: the merge, with the child's side of each conflict
+    for line in merge_file(child, old_parent, new_parent)[0].splitlines(keepends=True):
+        if line.startswith("<<<<<<< "):
+            side, marked, sides = "child", "", {"child": [], "old parent": [], "new parent": []}
+        elif side and line.startswith("||||||| "):
+            side = "old parent"
+        elif side == "old parent" and line == "=======\n":
+            side = "new parent"
+        elif side and line.startswith(">>>>>>> "):
+            lines = merge_inside(*sides.values())
+            if lines is None:
+                starts.append((len(childs) + 1, sides))
+                result.text += marked + line
+                childs += sides["child"]
+            else:
+                for old, new in zip(sides["child"], lines):
+                    result.text += new
+                    if new != old and old not in sides["old parent"]:
+                        result.inside.append((result.text.count("\n"), old, new))
+                childs += lines
+            side = None
+            continue
+        elif not side:
+            result.text += line
+            childs.append(line)
+            continue
+        else:
+            sides[side].append(line)
+        marked += line
     try:
-        places = list(cut(ours)[1].items())
+        places = list(cut("".join(childs))[1].items())
     except ValueError:
         places = []
-    line, side, block = 1, None, []
-    for text in marked.splitlines():
-        if text.startswith("<<<<<<< "):
-            side, block, start = "child", [], line
-        elif side and text.startswith("||||||| "):
-            side = "old parent"
-        elif side == "old parent" and text == "=======":
-            side = "new parent"
-        elif side and text.startswith(">>>>>>> "):
-            before = [" · ".join(key) for key, definition in places if definition.line <= max(start, line - 1)]
-            yield (before[-1] if before else "somewhere"), block
-            side = None
-        else:
-            if side:
-                block.append(f"{side + ':':<12}{text}")
-            line += side in (None, "child")
+    for start, sides in starts:
+        last = max(start, start + len(sides["child"]) - 1)
+        before = [" · ".join(key) for key, definition in places if definition.line <= last]
+        block = [f"{side + ':':<12}{line}".rstrip("\n") for side, lines in sides.items() for line in lines]
+        result.conflicts.append((before[-1] if before else "somewhere", block))
+    return result
+
+
+def merge_inside(child: list[str], old_parent: list[str], new_parent: list[str]) -> list[str] | None:
+    """The child's side of a conflict with the parent's change inside its lines; None where that is unsure.
+
+    A line that the parent changed into one other has to have one counterpart: the same line, or else the only line
+    that begins with the same word and whose own differences leave the changed tokens and their neighbours alone.
+    """
+    merged, changed = list(child), []
+    for kind, i, j, k, n in SequenceMatcher(None, old_parent, new_parent, autojunk=False).get_opcodes():
+        if kind != "equal" and j - i != n - k:
+            return None
+        changed += zip(old_parent[i:j], new_parent[k:n]) if kind != "equal" else []
+    for old, new in changed:
+        candidates = [x for x, line in enumerate(child) if line in (old, new)]
+        candidates = candidates or [x for x, line in enumerate(child) if line.split()[:1] == old.split()[:1]]
+        fits = [(x, text) for x in candidates if (text := merge_line(child[x], old, new))]
+        if len(fits) != 1 or merged[fits[0][0]] != child[fits[0][0]]:
+            return None
+        merged[fits[0][0]] = fits[0][1]
+    return merged
+
+
+def merge_line(child: str, old_parent: str, new_parent: str) -> str | None:
+    """A line with the parent's change; as it is if it has it already; None if the two conflict."""
+    if merged := merge_tokens(child, old_parent, new_parent):
+        return merged
+    without = merge_tokens(child, new_parent, old_parent)
+    return child if without and without != child and merge_tokens(without, old_parent, new_parent) == child else None
+
+
+def merge_tokens(child: str, old_parent: str, new_parent: str) -> str | None:
+    """A line, merged by numbers, words, spaces and signs; None if it conflicts, which changes that touch do, unless the
+    child inserts beside a token that the parent replaced."""
+    token = r"\d[\d_.]*(?:e[-+]?\d+)?|\w+|\s+|[^\w\s]"
+    base, *sides = (re.findall(token, line) for line in (old_parent, child, new_parent))
+    edits = {}  # from, to in base → tokens, of the child or the parent
+    for side in sides:
+        for kind, i, j, k, n in SequenceMatcher(None, base, side, autojunk=False).get_opcodes():
+            if kind == "equal" or edits.get((i, j)) == side[k:n]:
+                continue
+            for start, end in edits if side is sides[1] else ():
+                beside = start == end and i < j and start in (i, j)
+                if start <= j and i <= end and not beside:
+                    return None
+            edits[i, j] = side[k:n]
+    for (i, j), tokens in sorted(edits.items(), reverse=True):
+        base[i:j] = tokens
+    return "".join(base)
+
+
+def by_hand(child: Script, old_parent: str, new_parent: str) -> bool:
+    """Whether the parent's change concerns a derivative that the child writes out itself, having no autograd."""
+    if re.search("^import torch", child.text, re.MULTILINE):
+        return False
+    try:
+        old, new = cut(old_parent)[1], cut(new_parent)[1]
+    except ValueError:
+        return False
+    changed = [key for key in {**old, **new} if key not in old or key not in new or old[key].text != new[key].text]
+    return any(key[0] in ("Agent", "Advantages and loss") and child.declares(key) for key in changed)
 
 
 def propagate(repo: Repository, source: str, since: str, markers: bool) -> bool:
@@ -820,27 +906,34 @@ def propagate(repo: Repository, source: str, since: str, markers: bool) -> bool:
         if parent not in after:
             print(f"{child.file}: left as it is, since {parent}.py is")
             continue
-        merged, clean = merge(child.text, before[parent], after[parent])
+        merged = merge(child.text, before[parent], after[parent])
+        clean = not merged.conflicts
         try:
-            ast.parse(merged)
+            ast.parse(merged.text)
         except SyntaxError as error:
             if clean:
                 print(f"{child.file}: the merge is no Python any more, line {error.lineno}; carry the change by hand")
             clean = False
+        derived = by_hand(child, before[parent], after[parent])
+        hint = "; its gradients are by hand: change what depends on it, tests/test_numpy.py compares" if derived else ""
+        if clean or markers:
+            for line, old, new in merged.inside:
+                said = f"{child.file}:{line}: merged inside a line that differs from {parent}.py's; read it"
+                print(f"{said}\n    - {old}    + {new}", end="")
         if clean:
-            before[child.name], after[child.name] = child.text, merged
-            print(f"{child.file}: {'has the change already' if merged == child.text else 'carried'}")
+            before[child.name], after[child.name] = child.text, merged.text
+            print(f"{child.file}: {'has the change already' if merged.text == child.text else 'carried'}{hint}")
             continue
         conflicting.append(child)
-        for place, block in conflicts(child.text, before[parent], after[parent]):
+        for place, block in merged.conflicts:
             outcome = "is marked in the file, choose there" if markers else "the file is left as it is, edit it by hand"
             below = (
                 f"`{COMMAND} --propagate {child.name}` for its descendants and " if repo.children(child.name) else ""
             )
-            mend = f"{outcome}; then {below}`{COMMAND} --fix`"
+            mend = f"{outcome}{hint}; then {below}`{COMMAND} --fix`"
             print("\n".join([f"{child.file} · {place}: conflict; {mend}", *(f"    {line}" for line in block)]))
         if markers:
-            (repo.root / child.file).write_text(merged)
+            (repo.root / child.file).write_text(merged.text)
     for name, text in after.items():
         changed = repo.scripts[name]
         if text != changed.text:

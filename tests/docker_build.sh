@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Dockerfile without a daemon, on a Debian base made here, and runs every script in the image.
-# Needs root and: apt-get install buildah crun debootstrap. `make test-docker` runs it; about 15 minutes, and 8 GB while it runs.
+# Needs root and: apt-get install buildah crun debootstrap. `make test-docker` runs it; 10 to 20 minutes, and 8 GB while it runs.
 # pip inside the build is set up as pip is outside (its configuration and the folders that it names are mounted), so
 # that torch comes from wherever this machine gets it.
 set -euo pipefail
@@ -82,6 +82,7 @@ inside python cleanrl/ppo.py --help > /dev/null
 
 step "every script, with a video"
 tiny="--num-envs 2 --num-steps 8 --num-minibatches 1 --update-epochs 1 --total-timesteps 16 --checkpoints 1"
+wanted=0
 for script in cleanrl/*.py; do
     echo "$script"
     case "$script" in
@@ -89,6 +90,7 @@ for script in cleanrl/*.py; do
         *continuous*) video="--capture-video --env-id InvertedPendulum-v4" ;; # its episodes are short
         *) video="--capture-video" ;;
     esac
+    [ -z "$video" ] || wanted=$((wanted + 1))
     inside python "$script" $tiny $video > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 done
 for env_id in LunarLanderContinuous-v3 dm_control/cartpole-balance-v0 HopperBulletEnv-v0; do
@@ -98,7 +100,8 @@ for env_id in LunarLanderContinuous-v3 dm_control/cartpole-balance-v0 HopperBull
 done
 inside python -c "from dm_control import suite; print(suite.load('cartpole', 'balance').physics.render().shape)" \
     > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-ls "$work"/runs/*/videos/*.mp4 | wc -l
+videos=$(find "$work/runs" -path '*/videos/*.mp4' -size +0 -printf '%h\n' | sort -u | wc -l)
+[ "$videos" = "$wanted" ] || { echo "$wanted runs were to leave a video, $videos did"; exit 1; }
 [ -z "$(find "$work/runs" ! -uid 1000)" ]
 
 step "another user, as with docker run --user"
