@@ -23,9 +23,14 @@ test-aws: .venv/aws/done
 test-docker:
 	tests/docker_build.sh
 
-# Rebuilds the README's table and picture from benchmark/results.
+# Rebuilds every table and picture from benchmark/results.
+RUNS = benchmark/results/runs
 results: .venv/test
 	$(BIN)/python benchmark/report.py
+	for name in ppo ppo_continuous_action; do \
+		$(BIN)/python benchmark/compare.py $(RUNS)/$$name $(RUNS)/$${name}_numpy \
+			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
+	done
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

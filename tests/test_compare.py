@@ -103,3 +103,19 @@ def test_wrong_use_is_one_line(compare_here, tmp_path, a, b, part):
     _, stderr = compare_here(a, b, status=2)
     assert stderr.count("\n") == 1 and part in stderr
     assert not list(tmp_path.glob("comparison*"))
+
+
+@pytest.mark.parametrize("parent", ["ppo", "ppo_continuous_action"])
+def test_gradients_by_hand_learn_as_autograd_does(parent, tmp_path):
+    """The comparison in the repository follows from its runs, and finds no difference on any environment."""
+    name = f"{parent}_numpy_against_{parent}"
+    runs = [f"benchmark/results/runs/{script}" for script in (parent, f"{parent}_numpy")]
+    command = [sys.executable, "benchmark/compare.py", *runs, "--output", str(tmp_path / name)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=120)
+    committed = ROOT / "benchmark" / "results" / name
+    table = committed.with_name(f"{name}.md").read_text()
+    assert (tmp_path / f"{name}.md").read_text() == table
+    assert all(committed.with_name(name + suffix).is_file() for suffix in (".png", ".svg"))
+    rows = [line.split(" | ") for line in table.splitlines()[4:]]
+    assert len(rows) >= 3 and {row[-1] for row in rows} == {"the runs can't tell |"}
+    assert all(int(seeds) >= 3 for row in rows for seeds in row[3].split(" and "))
