@@ -169,8 +169,10 @@ def measured_sides(name: str, measured: dict) -> list[tuple[str, str, str]]:
     """The script and, where it was measured against other arguments, the script with them: the key of the numbers, that
     of the ratios, and the script as it was called."""
     sides = [("script", "ratios", "arguments"), ("against", "against_ratios", "against")]
+    processes = measured["options"].get("processes", 1)
+    times = {"script": f"{processes} × ", "against": "1 × "} if processes > 1 else {"script": "", "against": ""}
     return [
-        (key, ratios, f"{name}.py {measured['options'].get(option) or ''}".strip())
+        (key, ratios, f"{times[key]}{name}.py {measured['options'].get(option) or ''}".strip())
         for key, ratios, option in sides
         if key in measured["medians"]
     ]
@@ -178,7 +180,7 @@ def measured_sides(name: str, measured: dict) -> list[tuple[str, str, str]]:
 
 def speed() -> str:
     rows = [
-        "| script | environment | steps/s | faster than stable-baselines3 with its default threads | with 1 thread | "
+        "| script | environment | steps/s | faster than stable-baselines3 | with 1 thread | "
         "than the next row | launch to first update | peak memory |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
