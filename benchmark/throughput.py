@@ -43,11 +43,12 @@ HOOKS = {  # the functions to time: of each list the first that the script has
 }
 PARTS = ("environment", "policy", "update")  # update: from the advantages to the log; policy: all the rest
 SB3_THREADS = {"default threads": None, "1 thread": 1}
-BF16 = {"arguments": "--precision bf16", "against": ""}
 SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of a rollout, as one minibatch of the usual size: quicker
 DEFAULTS = {  # what isn't typed
-    "ppo_atari": BF16,
-    "ppo_atari_lstm": BF16,
+    "ppo_atari": {"arguments": "--precision bf16", "against": ""},
+    "ppo_atari_lstm": {
+        "arguments": "--precision bf16 --vectorization async", "against": "--vectorization async",
+    },
     "ppo_atari_envpool": {"arguments": "--precision bf16 --env-threads 2", "against": "--env-threads 2"},
     "ppo_atari_multigpu": {"processes": 2, "against": "", "sb3": False},
     "ppo_atari_multigpu_envpool": {"processes": 2, "against": "", "sb3": False},

@@ -121,3 +121,11 @@ def test_a_script_of_one_process_gets_no_more(tmp_path):
     done = throughput(tmp_path, "--script", "ppo", "--processes", "2")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "--processes 2: ppo.py takes only one" in done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmark/results/throughput").glob("*.json")), ids=lambda p: p.stem)
+def test_a_committed_measurement_is_what_the_script_alone_measures(path):
+    """`throughput.py --script NAME`, as the README types it, gives the rows that are published."""
+    options = json.loads(path.read_text())["options"]
+    wanted = {"arguments": "", "against": None, "processes": 1, "sb3": True} | tool.DEFAULTS.get(path.stem, {})
+    assert {name: options.get(name, 1) for name in wanted} == wanted and options["output"] is None
