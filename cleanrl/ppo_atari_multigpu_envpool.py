@@ -678,7 +678,7 @@ class NoLog:
     def write(self, *_) -> None:
         pass
 
-    sync = close = write
+    close = write
 
 
 def torchrun_agents() -> list[str]:
