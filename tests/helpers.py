@@ -2,6 +2,7 @@
 
 import csv
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 import traceback
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import environments_cli  # noqa: F401 (registers them)
 import ppo
@@ -55,14 +57,23 @@ def run(*typed, status=0, **options):
     return stdout, stderr
 
 
+def type_here(*typed, script=SCRIPT):
+    """Types a command line in this process, without the seconds that torch needs to load. A wrong one ends in
+    SystemExit."""
+    with mock.patch.object(sys, "argv", [str(script), *map(str, typed)]):
+        runpy.run_path(str(script), run_name="__main__")
+
+
 def fork(sabotage=None, **arguments):
-    """Starts a small run in a child process, without the seconds that torch needs to load; returns its id. stderr goes
-    to a file of that name. `sabotage` is called in the child first."""
+    """Starts a small run in a child process, without the seconds that torch needs to load; returns its id. stdout and
+    stderr go to files of these names. `sabotage` is called in the child first."""
     if pid := os.fork():
         return pid
     status = 70
     try:
-        sys.stdout, sys.stderr = open(os.devnull, "w"), open("stderr", "w")
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):  # as a shell does it: some write to the descriptors
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+            setattr(sys, name, open(descriptor, "w", buffering=1))
         threading.excepthook = threading.__excepthook__  # pytest has put its own in place
         warnings.simplefilter("error", RuntimeWarning)  # it would be further lines on stderr
         if sabotage:
@@ -74,7 +85,6 @@ def fork(sabotage=None, **arguments):
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stderr.flush()
         os._exit(status)
 
 
