@@ -49,8 +49,6 @@ class Args:
     # run
     exp_name: str = Path(__file__).stem  # name of the experiment, a part of the run folder's name
     seed: int = 1  # seed of the weights, the environments and the sampling
-    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
-    cuda: bool = False  # train on the GPU; off, since layers of 64 units are faster on one CPU core
     track: bool = False  # send the run to Weights & Biases too
     wandb_project_name: str = "cleanRL"  # Weights & Biases project
     wandb_entity: str | None = None  # Weights & Biases team or user
@@ -81,6 +79,8 @@ class Args:
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
     bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
     # speed
+    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
+    cuda: bool = False  # train on the GPU; off, since layers of 64 units are faster on one CPU core
     num_threads: int = 1  # CPU threads of torch; one is fastest for layers this small
 
     @property
@@ -385,7 +385,7 @@ def train(args: Args, run: "Run") -> None:
         # Log
         metrics = {"charts/learning_rate": learning_rate}
         metrics |= {name: torch.cat([d[name] for d in debug]).mean().item() for name in debug[0]}
-        run.check_finite(observation=obs, loss=list(metrics.values()), weight=parameters.norm().item())
+        run.check_finite(observation=next_obs, loss=list(metrics.values()), weight=parameters.norm().item())
         varies = returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
         metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var() if varies else math.nan
         run.log(global_step, metrics)
@@ -417,7 +417,25 @@ from tensorboard.summary.writer import event_file_writer
 
 
 # ----------------------------------------------------------------------------------------------------------- Evaluation
+<<<<<<< cleanrl/ppo_continuous_action.py
 def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int, video: Path | None = None):
+=======
+def numpy_forward(network: nn.Sequential):
+    """The network as a function of numpy rows: for a few rows, torch's overhead is several times the arithmetic."""
+    *hidden, (weight, bias) = ([x.detach().cpu().numpy().T for x in layer.parameters()] for layer in network[::2])
+
+    def forward(x: np.ndarray) -> np.ndarray:
+        for hidden_weight, hidden_bias in hidden:
+            x = np.tanh(x.dot(hidden_weight) + hidden_bias)
+        return x.dot(weight) + bias
+
+    if [type(layer) for layer in network] != [nn.Linear, nn.Tanh] * len(hidden) + [nn.Linear]:  # somebody changed it
+        return lambda x: network(torch.from_numpy(x).to(next(network.parameters()).device)).detach().cpu().numpy()
+    return forward
+
+
+def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
+>>>>>>> /tmp/cont/theirs.py
     """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that agent
     and seed determine them; the statistics stay as they are. Yields (return, length) of each as it ends, of the
     environment's own rewards. `video` is an mp4 file for the first."""
@@ -445,20 +463,6 @@ def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int,
 
 SUFFIX, write_state = ".pt", torch.save  # of checkpoints
 read_state = partial(torch.load, map_location="cpu", weights_only=True)  # runs no code of the file
-
-
-def numpy_forward(network: nn.Sequential):
-    """The network as a function of numpy rows: for a few rows, torch's overhead is several times the arithmetic."""
-    *hidden, (weight, bias) = ([x.detach().cpu().numpy().T for x in layer.parameters()] for layer in network[::2])
-
-    def forward(x: np.ndarray) -> np.ndarray:
-        for hidden_weight, hidden_bias in hidden:
-            x = np.tanh(x.dot(hidden_weight) + hidden_bias)
-        return x.dot(weight) + bias
-
-    if [type(layer) for layer in network] != [nn.Linear, nn.Tanh] * len(hidden) + [nn.Linear]:  # somebody changed it
-        return lambda x: network(torch.from_numpy(x).to(next(network.parameters()).device)).detach().cpu().numpy()
-    return forward
 
 
 def flatten_parameters(agent: nn.Module) -> nn.Parameter:
