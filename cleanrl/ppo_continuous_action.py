@@ -417,9 +417,6 @@ from tensorboard.summary.writer import event_file_writer
 
 
 # ----------------------------------------------------------------------------------------------------------- Evaluation
-<<<<<<< cleanrl/ppo_continuous_action.py
-def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int, video: Path | None = None):
-=======
 def numpy_forward(network: nn.Sequential):
     """The network as a function of numpy rows: for a few rows, torch's overhead is several times the arithmetic."""
     *hidden, (weight, bias) = ([x.detach().cpu().numpy().T for x in layer.parameters()] for layer in network[::2])
@@ -434,8 +431,7 @@ def numpy_forward(network: nn.Sequential):
     return forward
 
 
-def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
->>>>>>> /tmp/cont/theirs.py
+def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int, video: Path | None = None):
     """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that agent
     and seed determine them; the statistics stay as they are. Yields (return, length) of each as it ends, of the
     environment's own rewards. `video` is an mp4 file for the first."""
