@@ -3,13 +3,20 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train test test-slurm test-aws test-docker results docs lock clean
+.PHONY: train test check test-slurm test-aws test-docker results docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
 
 test: .venv/test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# For the loop of a change: lint, the agreement of the copies, and the quick tests
+check: .venv/test
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m tests.check_variants
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/test_details.py tests/test_numpy.py
 
 # A real Slurm on this machine, as root: apt-get install slurmctld slurmd slurm-client munge
 test-slurm: .venv/test
@@ -32,7 +39,11 @@ results: .venv/test
 			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
 	done
 
+# The version is looked at first: with an older Python the installation fails late, and leaves a .venv behind.
+OLD = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " \
+	+ sys.version.split()[0] + "; name another one: make PYTHON=python3.12 $(MAKECMDGOALS)")
 .venv/bin/python:
+	@$(PYTHON) -c '$(OLD)'
 	$(PYTHON) -m venv .venv
 
 .venv/train: requirements.txt | .venv/bin/python
