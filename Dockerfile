@@ -1,7 +1,7 @@
 # Every script in one image, without a display and not as root.
 #
-#     docker build -t ppo .                                                             # torch for the CPU
-#     docker build --build-arg TORCH_INDEX=https://pypi.org/simple -t ppo .             # torch with CUDA
+#     docker build -t ppo .                                         # torch as pip is set up for: mostly with CUDA, 5 GB
+#     docker build --build-arg TORCH_INDEX=ADDRESS -t ppo .         # from this index: pytorch.org names that of CPU builds
 #     mkdir -p runs
 #     docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/runs:/app/runs" ppo python cleanrl/ppo.py
 #
@@ -22,8 +22,8 @@ RUN useradd --uid 1000 --create-home ppo \
 ENV PATH=/opt/venv/bin:$PATH HOME=/tmp WANDB_DIR=/app/runs MUJOCO_GL=egl PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
 
-# torch first and alone, since only its build depends on the index; an empty TORCH_INDEX takes what pip is set up for
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# torch first and alone, since only its build depends on the index
+ARG TORCH_INDEX
 COPY pyproject.toml README.md LICENSE requirements-all.txt requirements-procgen.txt ./
 RUN pip install --no-cache-dir --no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements-all.txt)" \
     && pip install --no-cache-dir --constraint requirements-all.txt \

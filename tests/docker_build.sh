@@ -30,7 +30,7 @@ step() { echo "== $* ($(date +%T))"; }
 
 step "a Debian base"
 debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$work/base" \
-    "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" > "$work/debootstrap.log" || { tail "$work/debootstrap.log"; exit 1; }
+    ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} > "$work/debootstrap.log" || { tail "$work/debootstrap.log"; exit 1; }
 container=$(buildah from scratch)
 buildah add --quiet "$container" "$work/base" / > /dev/null
 buildah commit --quiet "$container" localhost/base > /dev/null
