@@ -111,10 +111,12 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
-    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # whose own camera stays where the agent starts
     for camera in range(renderer.model.ncam) if renderer else ():
-        if renderer.model.camera(camera).name == "track":  # it goes with the agent, gymnasium's stays at the start
+        if renderer.model.camera(camera).name == "track":
             renderer.camera_id = camera
+    if "dm_control/" in env_id:
+        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one of each model goes with the agent
     if not isinstance(env.action_space, gym.spaces.Box):
         raise ValueError(f"acts by {env.action_space}; use ppo.py or ppo_multidiscrete.py")
     return env
