@@ -2,14 +2,14 @@
 # requires-python = ">=3.11"
 # dependencies = [
 #   "gymnasium[classic-control,mujoco]==1.4.0",
-#   "moviepy==2.2.1",
+#   "imageio[ffmpeg]==2.38.1",
 #   "mujoco==3.17.0",
 #   "numpy==2.4.6",
 #   "tensorboard==2.21.0",
 #   "tyro==1.0.17",
 # ]
 # ///
-"""PPO in numpy alone, for every Gymnasium environment with Box observations and Box actions.
+"""PPO in numpy alone, for every Gymnasium environment with Box actions: MuJoCo, Box2D, dm_control, PyBullet, …
 
     python cleanrl/ppo_continuous_action_numpy.py --env-id HalfCheetah-v4
     python cleanrl/ppo_continuous_action_numpy.py --resume runs/RUN
@@ -21,29 +21,11 @@ Details: core-1 to core-13, cont-1 to cont-9, aux-1 (--anneal-clip), aux-3 (--ta
 (--bootstrap-truncated).
 """
 
-import contextlib
-import csv
-import importlib.metadata
 import importlib.util
-import io
-import json
 import math
 import os
-import platform
-import re
-import shlex
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-import warnings
-import zipfile
-from collections import deque
-from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; threads only slow down products this small
@@ -52,13 +34,11 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos wit
 import gymnasium as gym
 import numpy as np
 import tyro
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer import event_file_writer
+
+gym.logger.min_level = gym.logger.ERROR  # no warnings of versions that gymnasium calls out of date
+
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
-
-
 @dataclass
 class Args:
     # run
@@ -68,7 +48,7 @@ class Args:
     wandb_project_name: str = "cleanRL"  # Weights & Biases project
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
-    checkpoints: int = 10  # checkpoints in a run, evenly spaced, the last one at its end
+    checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
     resume: str | None = None  # run folder to go on with, from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
     episodes: int = 10  # episodes that --evaluate plays
@@ -103,102 +83,47 @@ class Args:
         return self.total_timesteps // self.batch_size
 
 
-def fail(message: str, status: int = 2):
-    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(status)
-
-
-def parse_arguments() -> Args:
-    """The command line; what tyro says of a mistake is cut down to one line."""
-    try:
-        with contextlib.redirect_stderr(io.StringIO()) as report:
-            return tyro.cli(Args)
-    except SystemExit as end:
-        if not end.code:  # --help
-            raise
-    lines = [line.strip("│ \n") for line in report.getvalue().splitlines()[1:]]
-    fail(" ".join(lines[: next((i for i, line in enumerate(lines) if line[:1] in "─╰"), None)]) + "; see --help")
-
-
-def validate(args: Args) -> None:
-    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
-    counts = "total_timesteps num_envs num_steps num_minibatches update_epochs checkpoints episodes"
-    for names, rule, legal in [
-        (counts + " learning_rate clip_coef max_grad_norm target_kl", "above 0", lambda x: 0 < x < 2**63),
-        ("seed ent_coef vf_coef", "of 0 or more", lambda x: 0 <= x < 2**63),
-        ("gamma gae_lambda", "from 0 to 1", lambda x: 0 <= x <= 1),
-    ]:
-        for name in names.split():
-            if (value := getattr(args, name)) is not None and not legal(value):
-                fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
-    rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
-    if args.num_minibatches > args.batch_size:
-        fail(f"{rollout} can't fill --num-minibatches {args.num_minibatches}; use {args.batch_size} or fewer")
-    if args.batch_size % args.num_minibatches:
-        fits = max(n for n in range(1, args.num_minibatches) if args.batch_size % n == 0)
-        fail(f"{rollout} does not divide into --num-minibatches {args.num_minibatches}; {fits} would do")
-    if args.num_updates < 1:
-        fail(f"{rollout} is more than --total-timesteps {args.total_timesteps}; use {args.batch_size} or more")
-    for flag, package in (("track", "wandb"), ("capture_video", "moviepy")):
-        if getattr(args, flag) and importlib.util.find_spec(package) is None:
-            fail(f"--{flag.replace('_', '-')}: the package {package} is not installed; pip install {package}")
-    env = make_env(args.env_id, "rgb_array" if args.capture_video else None)
-    if not isinstance(env.observation_space, gym.spaces.Box):
-        fail(f"--env-id {args.env_id}: observes {env.observation_space}, but this script needs a Box; wrap it into one")
-    if not isinstance(env.action_space, gym.spaces.Box):
-        script = "ppo.py" if isinstance(env.action_space, gym.spaces.Discrete) else "ppo_multidiscrete.py"
-        fail(f"--env-id {args.env_id}: acts by {env.action_space}, but this script needs a Box; use {script}")
-
-
 # ---------------------------------------------------------------------------------------------------------- Environment
-
-
-FAMILIES = {  # ids that another package registers: the module that does it, and what to install
-    r"dm_control/": ("shimmy", "shimmy[dm-control]==2.0.1"),
-    r".*Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium==0.6.0"),
+FAMILIES = {  # what the ids of another package's environments have in them, its module, and what to install
+    "dm_control/": ("shimmy", "shimmy[dm-control]==2.0.1"),
+    "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium==0.6.0"),
 }
 
 
 def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
-    """One environment whose observations are flat; ends the program with one line if it can't be made or rendered."""
-    if render_mode is not None:
+    """One environment whose observations are vectors: images are flattened, a Discrete becomes a one-hot vector."""
+    if render_mode:
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo or dm_control is imported; draws without a display
-    for pattern, (module, requirement) in FAMILIES.items():
-        if re.match(pattern, env_id):
+    for part, (module, requirement) in FAMILIES.items():
+        if part in env_id:
             if importlib.util.find_spec(module) is None:
-                fail(f"--env-id {env_id}: the package {module} is not installed; pip install '{requirement}'")
+                raise ImportError(f"{module} is not installed; pip install '{requirement}'")
             importlib.import_module(module)
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of versions that gymnasium calls out of date
-            options = {} if render_mode is None else {"render_mode": render_mode}
-            env = gym.make(env_id, disable_env_checker=True, **options)
-        if render_mode is not None:
-            if render_mode not in env.metadata.get("render_modes", []):
-                fail(f"--capture-video: {env_id} can't render {render_mode}; leave --capture-video out")
-            env.reset()
-            try:
-                env.render()
-            except Exception as error:  # a graphics library can fail in any way
-                fail(f"--capture-video: {env_id} can't be rendered here: {error}; mend it or leave --capture-video out")
-    except (gym.error.DependencyNotInstalled, ImportError) as error:
-        fail(f"--env-id {env_id}: a package is missing: {error}")
-    except (gym.error.Error, ValueError) as error:
-        near = ", ".join(get_close_matches(env_id, gym.registry, cutoff=0.5))
-        fail(f"--env-id {env_id}: unknown: {error} {near and 'Near matches: '}{near}")
-    flat = isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1
-    return env if flat else gym.wrappers.FlattenObservation(env)  # dictionaries too
+    env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
+    if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
+        env = gym.wrappers.FlattenObservation(env)
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    for camera in range(renderer.model.ncam) if renderer else ():
+        if renderer.model.camera(camera).name == "track":  # it goes with the agent, gymnasium's stays at the start
+            renderer.camera_id = camera
+    if not isinstance(env.action_space, gym.spaces.Box):
+        raise ValueError(f"acts by {env.action_space}; use ppo.py or ppo_multidiscrete.py")
+    return env
 
 
 class VectorEnv:
     """N environments stepped in turn: gymnasium's SyncVectorEnv without its overhead of copies and merged infos."""
 
-    def __init__(self, env_id: str, num_envs: int):
-        self.envs = [make_env(env_id) for _ in range(num_envs)]
-        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+    def __init__(self, args: Args, render_mode: str | None = None):
+        self.make = partial(make_env, args.env_id, render_mode)
+        self.envs = [env := self.make()]  # for its spaces; reset makes those that are stepped
+        self.observation_space, self.action_space, self.metadata = env.observation_space, env.action_space, env.metadata
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Starts a fresh episode in every environment. Returns the first observations, (N, obs_dim)."""
+        """Makes N environments, since a used one need not begin like a new one. Returns observations (N, obs_dim)."""
+        for env in self.envs:
+            env.close()
+        self.envs = [self.make() for _ in seeds]
         self.returns, self.lengths = [0.0] * len(seeds), [0] * len(seeds)
         return np.array([env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds)])
 
@@ -223,6 +148,10 @@ class VectorEnv:
                 observation, _ = env.reset()
             observations.append(observation)
         return np.array(observations), rewards, dones, truncated_obs, episodes
+
+    def render(self) -> np.ndarray:
+        """The first environment's picture, (height, width, 3)."""
+        return self.envs[0].render()
 
 
 class RunningStatistics:
@@ -254,12 +183,19 @@ class RunningStatistics:
 class NormalizedVectorEnv(VectorEnv):
     """Normalises observations and scales rewards by running statistics, pooled over the environments."""
 
-    def __init__(self, env_id: str, num_envs: int, gamma: float):
-        super().__init__(env_id, num_envs)
-        self.gamma = gamma
+    def __init__(self, args: Args):
+        super().__init__(args)
+        self.gamma = args.gamma
         self.obs_statistics = RunningStatistics(self.observation_space.shape)
         self.return_statistics = RunningStatistics(())  # of the discounted sums of rewards
         self.statistics = {"observations": self.obs_statistics, "returns": self.return_statistics}
+
+    def state_dict(self) -> dict:
+        return {name: statistics.state_dict() for name, statistics in self.statistics.items()}
+
+    def load_state_dict(self, state: dict) -> None:
+        for name, statistics in self.statistics.items():
+            statistics.load_state_dict(state[name])
 
     def reset(self, seeds: list[int]) -> np.ndarray:
         self.discounted_returns = np.zeros(len(seeds))
@@ -279,8 +215,6 @@ class NormalizedVectorEnv(VectorEnv):
 
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
-
-
 def orthogonal(rng: np.random.Generator, outputs: int, inputs: int, gain: float) -> np.ndarray:
     """A random (outputs, inputs) matrix whose rows, or columns if they are fewer, are orthogonal and of length gain."""
     q, r = np.linalg.qr(rng.standard_normal((max(outputs, inputs), min(outputs, inputs))))
@@ -289,21 +223,20 @@ def orthogonal(rng: np.random.Generator, outputs: int, inputs: int, gain: float)
 
 
 class MLP:
-    """Two tanh layers of 64 units and a linear one. Weights and gradients are views of two long vectors."""
+    """Two tanh layers of 64 units and a linear one; a.dot(b) is a @ b in half of the time where matrices are small."""
 
-    def __init__(self, inputs: int, outputs: int, last_gain: float, rng: np.random.Generator):
-        sizes, gains = [inputs, 64, 64, outputs], [math.sqrt(2), math.sqrt(2), last_gain]
-        self.initial = []
-        for fan_in, fan_out, gain in zip(sizes, sizes[1:], gains):  # [core-2]
-            self.initial += [orthogonal(rng, fan_out, fan_in, gain), np.zeros(fan_out)]
+    def __init__(self, inputs: int, outputs: int, gain: float, rng: np.random.Generator):
+        self.weights = []
+        for fan_in, fan_out, layer_gain in ((inputs, 64, math.sqrt(2)), (64, 64, math.sqrt(2)), (64, outputs, gain)):
+            self.weights += [orthogonal(rng, fan_out, fan_in, layer_gain), np.zeros(fan_out)]  # [core-2]
 
     def forward(self, x: np.ndarray) -> np.ndarray:
         """Outputs (M, outputs) at inputs (M, inputs); keeps what backward needs."""
         W1, b1, W2, b2, W3, b3 = self.weights
         self.x = x
-        self.h1 = np.tanh(x @ W1.T + b1)
-        self.h2 = np.tanh(self.h1 @ W2.T + b2)
-        return self.h2 @ W3.T + b3
+        self.h1 = np.tanh(x.dot(W1.T) + b1)
+        self.h2 = np.tanh(self.h1.dot(W2.T) + b2)
+        return self.h2.dot(W3.T) + b3
 
     def backward(self, d_out: np.ndarray) -> None:
         """Turns d loss / d outputs, (M, outputs), into d loss / d weights.
@@ -313,13 +246,13 @@ class MLP:
         """
         _, _, W2, _, W3, _ = self.weights
         dW1, db1, dW2, db2, dW3, db3 = self.gradients
-        np.matmul(d_out.T, self.h2, out=dW3)
+        d_out.T.dot(self.h2, out=dW3)
         d_out.sum(0, out=db3)
-        dz2 = (d_out @ W3) * (1.0 - self.h2 * self.h2)
-        np.matmul(dz2.T, self.h1, out=dW2)
+        dz2 = d_out.dot(W3) * (1.0 - self.h2 * self.h2)
+        dz2.T.dot(self.h1, out=dW2)
         dz2.sum(0, out=db2)
-        dz1 = (dz2 @ W2) * (1.0 - self.h1 * self.h1)
-        np.matmul(dz1.T, self.x, out=dW1)
+        dz1 = dz2.dot(W2) * (1.0 - self.h1 * self.h1)
+        dz1.T.dot(self.x, out=dW1)
         dz1.sum(0, out=db1)
 
 
@@ -327,38 +260,29 @@ class Agent:
     """Actor, critic and log std, with all their weights in `parameters` and all their gradients in `gradient`."""
 
     def __init__(self, obs_dim: int, action_dim: int, rng: np.random.Generator, dtype=np.float32):
-        self.critic = MLP(obs_dim, 1, 1.0, rng)  # [core-13] [cont-4]
-        self.actor = MLP(obs_dim, action_dim, 0.01, rng)  # mean of the action
-        arrays = [*self.critic.initial, *self.actor.initial, np.zeros(action_dim)]  # [cont-2]
-        self.parameters = np.concatenate([array.ravel() for array in arrays]).astype(dtype)
-        self.gradient = np.zeros_like(self.parameters)
-        cuts = np.cumsum([array.size for array in arrays])[:-1]
-        for name, vector in (("weights", self.parameters), ("gradients", self.gradient)):
-            views = [part.reshape(array.shape) for part, array in zip(np.split(vector, cuts), arrays)]
-            setattr(self.critic, name, views[:6])
-            setattr(self.actor, name, views[6:12])
-        self.log_std, self.d_log_std = self.parameters[-action_dim:], self.gradient[-action_dim:]
+        self.critic = MLP(obs_dim, 1, gain=1.0, rng=rng)  # [core-13] [cont-4]
+        self.actor = MLP(obs_dim, action_dim, gain=0.01, rng=rng)  # mean of the action
+        initial = [*self.critic.weights, *self.actor.weights, np.zeros(action_dim)]  # [cont-2]
+        self.parameters, weights = flatten_parameters(initial, dtype)
+        self.gradient, gradients = flatten_parameters([np.zeros_like(weight) for weight in weights], dtype)
+        self.critic.weights, self.actor.weights = weights[:6], weights[6:12]
+        self.critic.gradients, self.actor.gradients = gradients[:6], gradients[6:12]
+        self.log_std, self.d_log_std = weights[12], gradients[12]
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """The weights by the names that they have in ppo_continuous_action.py's checkpoints."""
-        return {"log_std": self.log_std} | {
-            f"{net}.{2 * (i // 2)}.{('weight', 'bias')[i % 2]}": weight
-            for net, mlp in (("critic", self.critic), ("actor", self.actor))
-            for i, weight in enumerate(mlp.weights)
-        }
+        names = [f"{net}.{i}.{x}" for net in ("critic", "actor") for i in (0, 2, 4) for x in ("weight", "bias")]
+        return {"log_std": self.log_std, **dict(zip(names, self.critic.weights + self.actor.weights))}
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         for name, weight in self.state_dict().items():
-            if state[name].shape != weight.shape:
-                raise ValueError(f"{name} has the shape {state[name].shape} instead of {weight.shape}")
-            weight[:] = state[name]
+            weight[:] = state[name].reshape(weight.shape)  # an error if it is of another size
 
     def get_value(self, obs: np.ndarray) -> np.ndarray:
         return self.critic.forward(obs)[:, 0]
 
     def get_action_and_value(self, obs: np.ndarray, action: np.ndarray):
-        """Action (M, action_dim); its log-prob, entropy and value, (M,) each, at observations (M, obs_dim), kept for
-        backward."""
+        """Action (M, action_dim); its log-prob, entropy and value, (M,) each, at observations (M, obs_dim)."""
         self.std = np.exp(self.log_std)
         self.deviation = (action - self.actor.forward(obs)) / self.std  # (M, action_dim)
         log_densities = -0.5 * self.deviation * self.deviation - self.log_std - 0.5 * math.log(2 * math.pi)  # [cont-1]
@@ -372,7 +296,7 @@ class Agent:
         d log p / d log σ = x² − 1, since dx / d log σ = −x. The entropy is Σ log σ + constant: d H / d log σ = 1.
         """
         self.actor.backward(d_log_prob[:, None] * self.deviation / self.std)
-        self.d_log_std[:] = d_log_prob @ (self.deviation * self.deviation - 1.0) + d_entropy * len(d_value)
+        self.d_log_std[:] = d_log_prob.dot(self.deviation * self.deviation - 1.0) + d_entropy * len(d_value)
         self.critic.backward(d_value[:, None])
 
 
@@ -382,6 +306,12 @@ class Adam:
     def __init__(self, parameters: np.ndarray, eps: float, beta1: float = 0.9, beta2: float = 0.999):
         self.parameters, self.eps, self.beta1, self.beta2 = parameters, eps, beta1, beta2
         self.mean, self.variance, self.steps = np.zeros_like(parameters), np.zeros_like(parameters), 0
+
+    def state_dict(self) -> dict:
+        return {"adam_mean": self.mean, "adam_variance": self.variance, "adam_steps": self.steps}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.mean[:], self.variance[:], self.steps = state["adam_mean"], state["adam_variance"], state["adam_steps"]
 
     def step(self, gradient: np.ndarray, learning_rate: float) -> None:
         self.steps += 1
@@ -393,8 +323,6 @@ class Adam:
 
 
 # -------------------------------------------------------------------------------------------------- Advantages and loss
-
-
 def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
     """Generalised advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
 
@@ -414,33 +342,32 @@ def ppo_loss(
     log_prob, entropy, value, old_log_probs, old_values, advantages, returns,
     clip_coef: float, norm_adv: bool, clip_vloss: bool, ent_coef: float, vf_coef: float,
 ):  # fmt: skip
-    """Derivatives of a minibatch's loss (Schulman et al. 2017, equation 9; the clipped value loss is
-    openai/baselines').
+    """Derivatives of the loss (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
 
     The first three arrays come from the networks as they are now, the other four from the rollout; all are (M,).
-    Returns the derivatives by log_prob (M,), by each entropy (one number) and by value (M,), and, by metric name, the
-    debug variables (M,), whose means are logged. Loss: policy − ent_coef · mean(entropy) + vf_coef · value. [core-10]
+    The loss is policy − ent_coef · mean(entropy) + vf_coef · value. Returns its derivatives by log_prob (M,), by each
+    entropy (one number) and by value (M,), and by metric name the debug variables, (M,), whose means are logged.
     """
     M = len(value)
     if norm_adv:  # [core-7]
-        advantages = advantages - advantages.mean()
-        advantages = advantages / (math.sqrt(advantages @ advantages / M) + 1e-8)
+        advantages = advantages - advantages.sum() / M
+        advantages = advantages / (math.sqrt(advantages.dot(advantages) / M) + 1e-8)
     log_ratio = log_prob - old_log_probs
     ratio = np.exp(log_ratio)
 
-    # Policy: −mean(min(A r, A clip(r))).  [core-8]
+    # Policy: −mean(min(A r, A clip(r))).
     # The slope of the minimum in r is A where A r is the smaller, and 0 where A clip(r) is, since clip(r) is constant
     # outside its range. Where they are equal, r is inside the range, where both have the slope A, or A is 0.
     # With r = exp(log_prob − old), dr / d log_prob = r.
     unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
-    d_log_prob = (unclipped <= clipped) * unclipped / -M
+    d_log_prob = (unclipped <= clipped) * unclipped / -M  # [core-8]
 
-    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2.  [core-9]
+    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2.
     # The slope in V is that of the larger square, or half of each one's where they are equal; V_clipped has the slope 1
     # inside its range and 0 outside. The half of the loss cancels the 2 of the square.
     error = value - returns
     squared, slope = error * error, error
-    if clip_vloss:
+    if clip_vloss:  # [core-9]
         change = value - old_values
         clipped_error = old_values + change.clip(-clip_coef, clip_coef) - returns
         clipped_squared = clipped_error * clipped_error
@@ -457,426 +384,489 @@ def ppo_loss(
         "losses/approx_kl": ratio - 1 - log_ratio,
         "losses/clipfrac": np.abs(ratio - 1) > clip_coef,
     }
-    return d_log_prob, -ent_coef / M, d_value, debug
-
-
-# ---------------------------------------------------------------------------------------------------------- Checkpoints
-
-METRICS = [
-    "charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate",
-    "losses/value_loss", "losses/policy_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl",
-    "losses/clipfrac", "losses/explained_variance",
-]  # fmt: skip
-EPISODE = ["global_step", "episodic_return", "episodic_length", "seconds"]
-CHECKPOINT = {
-    "script": str, "args": dict, "update": int, "global_step": int, "seconds": float, "recent_returns": list,
-    "adam_steps": int, "rng": dict,
-}  # fmt: skip
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a temporary file, which takes the place of `path` once it is on the disk: all of it or nothing."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-class RunLog:
-    """metrics.csv (a row an update), episodes.csv (a row an episode) and the TensorBoard events of a run folder. What
-    they hold beyond the step `resumed_at` is dropped, since the run is about to do it again."""
-
-    def __init__(self, folder: Path, resumed_at: int):
-        self.files = {}
-        for name, columns in (("metrics.csv", ["global_step", *METRICS]), ("episodes.csv", EPISODE)):
-            rows = [",".join(columns) + "\n"]
-            if resumed_at:  # a kill can leave half a row at the end
-                written = (folder / name).read_text().splitlines(keepends=True)[1:]
-                rows += [row for row in written if row.endswith("\n") and int(row.split(",")[0]) <= resumed_at]
-            write_whole(folder / name, "".join(rows).encode())
-            self.files[name] = (folder / name).open("a", newline="")
-        self.events = event_file_writer.EventFileWriter(str(folder))
-        self.events.add_event(Event(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
-
-    def write(self, global_step: int, metrics: dict[str, float], episodes: list[tuple]) -> None:
-        """Adds an update, and the episodes that ended in it as rows of EPISODE."""
-        points = [(step, dict(zip(METRICS, return_and_length))) for step, *return_and_length, _ in episodes]
-        for step, scalars in [*points, (global_step, {name: metrics[name] for name in METRICS[2:]})]:
-            summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()])
-            self.events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
-        csv.writer(self.files["episodes.csv"], lineterminator="\n").writerows(episodes)
-        csv.writer(self.files["metrics.csv"], lineterminator="\n").writerow([global_step, *map(metrics.get, METRICS)])
-        for file in self.files.values():
-            file.flush()
-
-    def sync(self) -> None:
-        """Puts everything on the disk: a checkpoint counts on the rows before it."""
-        self.events.flush()
-        for file in self.files.values():
-            os.fsync(file.fileno())
-
-    def close(self) -> None:
-        for file in (self.events, *self.files.values()):
-            file.close()
-
-
-def create_run_folder(args: Args) -> Path:
-    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
-    cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    cpu = re.search("model name\t: (.*)", cpu_info)
-    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the commit, not the nearest tag
-    git = ["git", "-C", str(Path(__file__).resolve().parent), *describe]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
-    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
-    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name in needs}
-    config = {
-        "arguments": asdict(args),
-        "command": shlex.join(["python", *sys.argv]),
-        "versions": {"python": platform.python_version(), **versions},
-        "hardware": {"cpu": cpu and cpu[1], "cores": os.cpu_count()},
-        "git_commit": commit or None,
-    }
-    name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
-    first_run = not Path("runs").exists()
-    folder = Path("runs", f"{name}{started}")
-    try:
-        folder.parent.mkdir(exist_ok=True)
-        while True:
-            with contextlib.suppress(FileExistsError):  # taken by a run that started in the same second
-                folder.mkdir()
-                break
-            started += 1
-            folder = Path("runs", f"{name}{started}")
-        (folder / "checkpoints").mkdir()
-        (folder / "videos").mkdir()
-        shutil.copy(__file__, folder)
-        write_whole(folder / "config.json", json.dumps(config, indent=2).encode())
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if first_run:
-            with contextlib.suppress(OSError):  # other runs are in it by now
-                folder.parent.rmdir()
-        fail(f"{folder}: can't be written ({error.strerror}); start where a folder runs/ can be, with room on the disk")
-    return folder
-
-
-def load_checkpoint(path: str) -> tuple[Path, dict]:
-    """Reads a checkpoint, or a run folder's last one, and never runs code from it. Returns the file and its content;
-    ends the program with one line if it is missing, damaged or another script's."""
-    file = Path(path)
-    if file.is_dir():
-        found = [checkpoint for checkpoint in file.glob("checkpoints/*.npz") if checkpoint.stem.isdigit()]
-        file = max(found, key=lambda checkpoint: int(checkpoint.stem), default=file / "checkpoints" / "*.npz")
-    if not file.is_file():
-        fail(f"{path}: there is no {file}; name a run folder that has saved a checkpoint, or a checkpoint")
-    try:
-        if (damaged := zipfile.ZipFile(file).testzip()) is not None:
-            raise ValueError(f"{damaged} has a wrong checksum")
-        with np.load(file, allow_pickle=False) as arrays:
-            state = json.loads(str(arrays["state"])) | {"arrays": {name: arrays[name] for name in arrays.files}}
-        if state["script"] != Path(__file__).stem:
-            fail(f"{file}: was written by {state['script']}.py; use that script")
-        wrong = [name for name, kind in CHECKPOINT.items() if not isinstance(state[name], kind)]
-        run, numbers = Args(**state["args"]), {float: int | float, float | None: int | float | None}
-        for field in fields(Args):
-            if not isinstance(state["args"][field.name], numbers.get(field.type, field.type)):
-                wrong.append(field.name)
-        if not 0 < state["update"] <= run.num_updates or state["global_step"] != state["update"] * run.batch_size:
-            wrong.append("update or global_step")
-        if not 0 <= state["seconds"] < math.inf or not all(isinstance(x, float) for x in state["recent_returns"]):
-            wrong.append("seconds or recent_returns")
-        if wrong:
-            raise ValueError(f"unfit {', '.join(wrong)}")
-    except Exception as error:  # a damaged or hostile file can raise anything
-        fail(f"{file}: not a whole checkpoint of this script ({type(error).__name__}: {error}); name another one")
-    return file, state
-
-
-def merge_arguments(args: Args, saved: dict) -> Args:
-    """The arguments that the checkpoint was made with. The command line chooses how to evaluate, and nothing else."""
-    free = {"resume", "evaluate", "episodes"}
-    free |= {"seed", "capture_video"} if args.evaluate else set()
-    typed = {
-        word.split("=")[0].strip("-").replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"
-    }
-    typed |= {field.name for field in fields(Args) if getattr(args, field.name) != field.default}
-    if ":" in saved["env_id"] and args.env_id != saved["env_id"]:
-        fail(
-            f"the checkpoint's environment {saved['env_id']} imports a module; if you trust it, type --env-id yourself"
-        )
-    for name in saved.keys() & typed - free:
-        if (value := getattr(args, name)) != saved[name]:
-            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
-    return Args(**{name: getattr(args, name) if name in free else value for name, value in saved.items()})
-
-
-# ----------------------------------------------------------------------------------------------------------- Evaluation
-
-
-def evaluate(
-    agent: Agent, obs_statistics: RunningStatistics, env_id: str, episodes: int, seed: int, video: Path | None = None
-) -> list[tuple[float, int]]:
-    """Plays episodes with actions drawn from the policy, on an environment and random numbers of its own and with
-    statistics that stay as they are: the same agent and seed give the same episodes. `video` is an mp4 file for the
-    first. Returns each (return, length), of the environment's own rewards."""
-    std, results = np.exp(agent.log_std), []
-    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
-    rng = np.random.default_rng(noise_seed)
-    env = make_env(env_id, "rgb_array" if video else None)
-    with tempfile.TemporaryDirectory(dir=video and video.parent) as unfinished:
-        if video:
-            with warnings.catch_warnings(action="ignore"):  # of a folder that exists
-                env = gym.wrappers.RecordVideo(env, unfinished, episode_trigger=lambda episode: episode == 0)
-        for episode_seed in seeds:
-            observation, _ = env.reset(seed=episode_seed)
-            episodic_return, length, done = 0.0, 0, False
-            while not done:
-                mean = agent.actor.forward(obs_statistics.normalize(observation[None]).astype(np.float32))[0]
-                action = (mean + std * rng.standard_normal(len(mean))).reshape(env.action_space.shape)
-                action = action.clip(env.action_space.low, env.action_space.high)
-                observation, reward, terminated, truncated, _ = env.step(action.astype(env.action_space.dtype))
-                episodic_return, length, done = episodic_return + float(reward), length + 1, terminated or truncated
-            results.append((episodic_return, length))
-        env.close()  # ends the video
-        if video:
-            next(Path(unfinished).glob("*.mp4")).replace(video)
-    return results
+    return d_log_prob, -ent_coef / M, d_value, debug  # [core-10]
 
 
 # ------------------------------------------------------------------------------------------------------------- Training
+@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
+def train(args: Args, run: "Run") -> None:
+    """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))
+    envs = NormalizedVectorEnv(args)
+    obs_dim, action_dim = envs.observation_space.shape[0], math.prod(envs.action_space.shape)
+    agent = Agent(obs_dim, action_dim, rng)
+    optimizer = Adam(agent.parameters, eps=1e-5)  # [core-3]
+    run.keep(model=agent, optimizer=optimizer, rng=rng, statistics=envs)  # in checkpoints
+    run.play = partial(evaluate, agent, envs.obs_statistics, args)  # for --evaluate and --capture-video
+
+    # T steps of N environments are a rollout of B = T · N samples, M samples a minibatch
+    T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
+    obs = np.zeros((T, N, obs_dim), np.float32)
+    actions = np.zeros((T, N, action_dim), np.float32)
+    rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
+    for update, fresh_episodes in run.updates():
+        # Anneal
+        remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
+        learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
+        clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
+
+        # Collect
+        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+            seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
+            next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
+        policy = agent.actor.forward
+        noise = np.exp(agent.log_std) * rng.standard_normal((T, N, action_dim), dtype=np.float32)
+        global_step, truncated = (update - 1) * args.batch_size, []
+        for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
+            obs[step], dones[step] = next_obs, next_done
+            actions[step] = policy(obs[step]) + noise[step]
+            env_actions = actions[step].reshape(N, *envs.action_space.shape)
+            env_actions = env_actions.clip(envs.action_space.low, envs.action_space.high)  # [cont-5]
+            next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
+            run.check_finite(observation=next_obs)  # the action that follows from it could bring the simulator down
+            global_step += N
+            truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
+            run.note(global_step, ended)
+
+        # Values, log-probs and advantages, of the whole rollout at once
+        b_obs, b_actions = obs.reshape(-1, obs_dim), actions.reshape(-1, action_dim)  # (B, obs_dim), (B, action_dim)
+        _, b_log_probs, _, b_values = agent.get_action_and_value(b_obs, b_actions)
+        next_value = agent.get_value(next_obs.astype(np.float32))
+        if args.bootstrap_truncated and truncated:  # [plus-1]
+            steps, indices, last_obs = zip(*truncated)
+            rewards[steps, indices] += args.gamma * agent.get_value(np.array(last_obs, np.float32))
+        values = b_values.reshape(T, N)
+        advantages, returns = compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
+        b_advantages, b_returns = advantages.reshape(-1), returns.reshape(-1)
+
+        # Epochs of minibatches
+        debug = []
+        for _ in range(args.update_epochs):
+            for mb in rng.permutation(args.batch_size).reshape(-1, M):  # [core-6]
+                _, log_prob, entropy, value = agent.get_action_and_value(b_obs[mb], b_actions[mb])
+                *derivatives, mb_debug = ppo_loss(
+                    log_prob, entropy, value, b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],
+                    clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
+                )  # fmt: skip
+                debug.append(mb_debug)
+                agent.backward(*derivatives)
+                norm = math.sqrt(agent.gradient.dot(agent.gradient))
+                agent.gradient *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
+                optimizer.step(agent.gradient, learning_rate)
+            epoch_kl = np.mean([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]])
+            if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
+                break
+
+        # Log
+        metrics = {"charts/learning_rate": learning_rate}
+        metrics |= {name: float(np.mean([d[name] for d in debug])) for name in debug[0]}
+        run.check_finite(observation=obs, loss=list(metrics.values()), weight=agent.parameters)
+        varies = returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
+        metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var() if varies else math.nan
+        run.log(global_step, metrics)
 
 
-def attempt(action, *arguments, **options):
-    """Calls the tracker: whatever goes wrong with it costs a warning, never the training."""
+# ================================================================================== The run: nothing below is about PPO
+
+import contextlib
+import fcntl
+import importlib.metadata
+import io
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import asdict
+from datetime import timedelta
+
+import imageio.v2 as imageio
+import imageio_ffmpeg
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer import event_file_writer
+
+
+# ----------------------------------------------------------------------------------------------------------- Evaluation
+def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int, video: Path | None = None):
+    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that agent
+    and seed determine them; the statistics stay as they are. Yields (return, length) of each as it ends, of the
+    environment's own rewards. `video` is an mp4 file for the first."""
+    policy, envs = agent.actor.forward, VectorEnv(args, "rgb_array" if video else None)
+    std = np.exp(agent.log_std)
+    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
+    rng = np.random.default_rng(noise_seed)
+    fps = envs.metadata.get("render_fps", 30)
+    pictures = imageio.get_writer(video, fps=fps, macro_block_size=2) if video else None
+    for episode, episode_seed in enumerate(seeds):
+        observations, ended = envs.reset([episode_seed]), []
+        while not ended:
+            if video and episode == 0:
+                pictures.append_data(envs.render())
+            mean = policy(obs_statistics.normalize(observations).astype(np.float32))  # (1, action_dim)
+            actions = (mean + std * rng.standard_normal(mean.shape)).reshape(1, *envs.action_space.shape)
+            actions = actions.clip(envs.action_space.low, envs.action_space.high).astype(envs.action_space.dtype)
+            observations, _, _, _, ended = envs.step(actions)
+        yield ended[0]
+    if video:
+        pictures.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------- Numpy
+
+SUFFIX = ".npz"  # of checkpoints
+
+
+def flatten_parameters(arrays: list[np.ndarray], dtype) -> tuple[np.ndarray, list[np.ndarray]]:
+    """All the arrays as one vector, and its views in their shapes: clip and Adam take one call."""
+    vector, cuts = np.concatenate([x.ravel() for x in arrays]).astype(dtype), np.cumsum([x.size for x in arrays])
+    return vector, [part.reshape(x.shape) for part, x in zip(np.split(vector, cuts), arrays)]
+
+
+def write_state(state: dict, file) -> None:
+    """Writes each array under its name, and all the rest as JSON under "state"."""
+    for part in ("model", "optimizer"):
+        state = state | state.pop(part)
+    for name, statistics in state.pop("statistics").items():
+        state |= {f"{name}.{key}": np.asarray(x) for key, x in statistics.items()}
+    arrays = {name: x for name, x in state.items() if isinstance(x, np.ndarray)}
+    np.savez(file, **arrays, state=json.dumps({name: x for name, x in state.items() if name not in arrays}))
+
+
+def read_state(file: Path) -> dict:
+    with np.load(file, allow_pickle=False) as content:  # runs no code of the file
+        state = dict(content) | json.loads(str(content["state"]))
+    for name in ("observations", "returns"):
+        state[name] = {key: state[f"{name}.{key}"] for key in ("mean", "var", "count")}
+    return state
+
+
+def restore(kept: dict, state: dict) -> None:
+    """Gives the objects in `kept` what is theirs in a checkpoint."""
+    for name, x in kept.items():
+        if isinstance(x, np.random.Generator):
+            x.bit_generator.state = state[name]
+        else:
+            x.load_state_dict(state)
+
+
+def fit_to_machine(args: Args) -> Args:
+    return args  # which name nothing that a machine decides
+
+
+# ------------------------------------------------------------------------------------------------------------------ Run
+class Run:
+    """All that surrounds a training: run folder, checkpoints and resume, stop signals, status line, trackers."""
+
+    def __init__(self, args: Args):
+        self.typed, self.args, self.launcher = args, args, ["python"]
+        self.state = self.folder = self.tracker = self.stop_signal = None
+        self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
+        self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
+        self.clear, self.last_status = "\r\033[K" if sys.stdout.isatty() else "", -math.inf  # an unfinished line
+        if args.resume or args.evaluate:
+            self.checkpoint, self.state = self.load()
+            self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
+        self.args = fit_to_machine(self.args)
+        validate(self.args)
+
+    def load(self) -> tuple[Path, dict]:
+        """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
+        path = Path(self.args.resume or self.args.evaluate)
+        file = max(path.glob(f"checkpoints/[0-9]*{SUFFIX}"), key=lambda x: int(x.stem), default=path)
+        if self.args.resume and (self.args.evaluate or file == path):
+            fail(f"--resume {path}: takes a run folder that has checkpoints, and no --evaluate beside it")
+        try:
+            if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
+                raise ValueError(f"{damaged} has a wrong checksum")
+            state = read_state(file)
+            if state["script"] != Path(__file__).stem:
+                raise ValueError(f"it was written by {state['script']}.py")
+            state["args"] = asdict(Args(**state["args"]))  # with the defaults of arguments that came later
+        except Exception as error:  # a damaged or hostile file can raise anything
+            fail(f"{file}: not a whole checkpoint of this script ({type(error).__name__}: {error}); name another one")
+        return file, state
+
+    def keep(self, **kept) -> None:
+        """Names what checkpoints hold: generators and all with a state_dict. A resumed run gets it back here."""
+        self.kept = kept
+        try:
+            if state := self.state:
+                restore(kept, state)
+                self.update, self.global_step, self.seconds = state["update"], state["global_step"], state["seconds"]
+                self.recent_returns = state["recent_returns"]
+        except Exception as error:  # as in load
+            fail(f"{self.checkpoint}: does not fit {self.args.env_id} ({type(error).__name__}: {error})")
+
+    def updates(self):
+        """Yields the number of each update to do, and whether fresh episodes start in it: in the first, and after each
+        checkpoint, so that a resumed run needs no environment's inner state. With --evaluate there are none to do."""
+        args, fresh_episodes, stopping = self.args, True, False
+        if args.evaluate:
+            return self.report()
+        self.open()
+        steps = args.num_updates * args.num_steps  # of each environment
+        count = min(args.checkpoints or min(10, steps // 10_000) or 1, args.num_updates)
+        if steps < 10_000 * count > 10_000:
+            print(f"--checkpoints {count}: each ends all episodes, so that none is longer than {steps // count} steps")
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
+        while self.update < args.num_updates and not stopping:
+            self.update += 1
+            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos are no training time
+            yield self.update, fresh_episodes
+            fresh_episodes = self.must_stop() or self.update in planned
+            if fresh_episodes:
+                self.save()
+                if args.capture_video and not self.must_stop():
+                    self.record()
+                stopping = self.must_stop()  # asked only here, since a signal can come at any line
+            self.show_status(last=stopping or self.update == args.num_updates)
+        print(f"run folder: {self.folder}")
+        if self.update < args.num_updates:
+            resume = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
+            print(f"stopped after update {self.update}, which is saved; go on with: {resume}")
+            raise SystemExit(128 + self.stop_signal)
+
+    def report(self) -> None:
+        """Plays the episodes of --evaluate."""
+        video, results = self.checkpoint.with_suffix(".tmp.mp4") if self.args.capture_video else None, []
+        for episode, (episodic_return, length) in enumerate(self.play(self.args.episodes, self.args.seed, video)):
+            results.append((episodic_return, length))
+            print(f"episode {episode}: return {episodic_return:.2f}, length {length}", flush=True)
+        (mean, mean_length), (std, _) = np.mean(results, 0), np.std(results, 0)
+        print(f"{self.checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {episode + 1} episodes")
+        if video:
+            print(f"video: {video.replace(self.checkpoint.with_suffix('.mp4'))}")
+
+    def open(self) -> None:
+        """Makes the run folder, or cuts the rows of a resumed one back to the checkpoint, and opens what is written."""
+        self.folder = self.folder or create_run_folder(self.args, self.typed)
+        lock = self.resources.enter_context((self.folder / "lock").open("a+"))
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, in whatever way
+        except OSError:
+            fail(f"{self.folder}: process {(self.folder / 'lock').read_text()} is training it; wait, or stop that one")
+        lock.truncate(0)
+        print(os.getpid(), end="", file=lock, flush=True)
+        machine = ", ".join(f"{name} {x}" for name, x in vars(self.args).items() if name in ("cuda", "num_threads"))
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done, {machine}", flush=True)
+        for file in (self.folder / "metrics.csv", self.folder / "episodes.csv") if self.state else ():
+            rows = file.read_bytes().splitlines(keepends=True)  # a kill can leave half a row at the end
+            kept = [row for row in rows[1:] if row.endswith(b"\n") and int(row.split(b",")[0]) <= self.global_step]
+            os.truncate(file, sum(map(len, rows[:1] + kept)))
+        if self.args.track:
+            attempt(self.track)
+        self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
+        self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a"))
+        self.events = event_file_writer.EventFileWriter(str(self.folder))
+        self.resources.callback(self.events.close)
+        self.events.add_event(Event(step=self.global_step + 1, session_log=SessionLog(status=SessionLog.START)))
+        lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.typed).items())
+        text = {"tensor": {"dtype": "DT_STRING", "string_val": [lines.encode()]}}
+        text["metadata"] = {"plugin_data": {"plugin_name": "text"}}
+        self.add_event(self.global_step, {}, Summary.Value(tag="arguments", **text))
+        self.handlers = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number, handler in self.handlers.items():
+            self.resources.callback(signal.signal, number, handler)
+
+    def stop(self, number: int, frame) -> None:
+        self.stop_signal = number
+        signal.signal(number, self.handlers[number])  # the next one ends the run at once
+        if self.recording:
+            raise KeyboardInterrupt  # all is saved, and a video can take minutes
+        os.write(2, b"\nstopping after this update\n")  # print could be in the middle of another line
+
+    def must_stop(self) -> bool:
+        return self.stop_signal is not None
+
+    def note(self, global_step: int, ended: list[tuple[float, int]]) -> None:
+        """Takes down (return, length) of each episode that ended in this step; called after every step."""
+        for episode in ended:
+            self.ended.append((global_step, *episode, round(time.perf_counter() - self.start_time, 3)))
+
+    def check_finite(self, **values) -> None:
+        """Ends the run if a value is not finite, before it gets into a checkpoint."""
+        if what := ", ".join(name for name, x in values.items() if not np.isfinite(x).all()):
+            fail(f"update {self.update}: not finite: {what}; {self.folder} holds what was saved before", status=1)
+
+    def log(self, global_step: int, metrics: dict[str, float]) -> None:
+        """Adds an update's metrics, and the episodes that ended in it, to all that is written."""
+        self.global_step, self.seconds = global_step, time.perf_counter() - self.start_time
+        episodes, self.ended = self.ended, []
+        for step, episodic_return, length, seconds in episodes:
+            self.recent_returns = [*self.recent_returns[-99:], episodic_return]
+            self.add_event(step, {"charts/episodic_return": episodic_return, "charts/episodic_length": length})
+            print(step, episodic_return, length, seconds, sep=",", file=self.episodes)
+        means = [np.mean([episode[i] for episode in episodes]) if episodes else math.nan for i in (1, 2)]
+        metrics = {"charts/SPS": global_step / self.seconds} | metrics
+        self.add_event(global_step, metrics)
+        if not self.metrics.tell():
+            print("global_step,charts/episodic_return,charts/episodic_length", *metrics, sep=",", file=self.metrics)
+        print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
+        self.episodes.flush()
+
+    def add_event(self, step: int, scalars: dict[str, float], *others: Summary.Value) -> None:
+        values = [*(Summary.Value(tag=name, simple_value=x) for name, x in scalars.items()), *others]
+        self.events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def save(self) -> None:
+        """Writes a checkpoint, once all rows before it are on the disk."""
+        self.events.flush()
+        for file in (self.metrics, self.episodes):
+            os.fsync(file.fileno())
+        write_state(self.snapshot(), content := io.BytesIO())
+        unfinished = self.folder / "checkpoints" / f"{self.update}{SUFFIX}.tmp"
+        with unfinished.open("wb") as file:
+            file.write(content.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(unfinished.with_suffix(""))  # the checkpoint is there as a whole, or not at all
+
+    def snapshot(self) -> dict:
+        state = {
+            "script": Path(__file__).stem, "args": asdict(self.args), "update": self.update,
+            "global_step": self.global_step, "seconds": self.seconds, "recent_returns": self.recent_returns,
+        }  # fmt: skip
+        for name, x in self.kept.items():
+            numpy_state = isinstance(x, np.random.Generator) and x.bit_generator.state
+            state[name] = numpy_state or (x.get_state() if hasattr(x, "get_state") else x.state_dict())
+        return state
+
+    def record(self) -> None:
+        """Plays an episode for a video, which a stop signal breaks off."""
+        video, self.recording = self.folder / "videos" / f"{self.update}.mp4", True
+        print(f"{self.clear}recording {video}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
+            unfinished.replace(video)
+            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-v error -t 20 -vf fps=10,scale=240:-1".split()]
+            gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
+            self.add_event(self.global_step, {}, Summary.Value(tag="video", image={"encoded_image_string": gif}))
+            if self.tracker:
+                mp4 = sys.modules["wandb"].Video(str(video))
+                attempt(self.tracker.log, {"video": mp4, "global_step": self.global_step})
+        self.recording = False
+
+    def show_status(self, last: bool) -> None:
+        """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
+        now = time.perf_counter()
+        if last or now - self.last_status > (0.2 if self.clear else 10):
+            self.last_status, done = now, self.update / self.args.num_updates
+            left = timedelta(seconds=round(self.seconds / done - self.seconds))
+            mean_return = f"{np.mean(self.recent_returns):.1f}" if self.recent_returns else "none yet"
+            status = f"{done:4.0%}  step {self.global_step:,}  {self.global_step / self.seconds:,.0f} steps/s  "
+            status += f"{left} left  mean return of the last 100 episodes {mean_return}"
+            fits = status[: shutil.get_terminal_size().columns - 1] if self.clear else status
+            print(f"{self.clear}{fits}", end="" if self.clear and not last else "\n", flush=True)
+
+    def track(self) -> None:
+        """Opens the run at Weights & Biases, which from then on follows the TensorBoard events."""
+        import wandb
+
+        wandb.tensorboard.patch(root_logdir=str(self.folder))
+        where = {"project": self.args.wandb_project_name, "entity": self.args.wandb_entity, "name": self.folder.name}
+        run_id = re.sub(r"\W", "-", self.folder.name)
+        self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(self.args))
+        self.resources.callback(attempt, self.tracker.finish)
+        self.tracker.save(str(self.folder / Path(__file__).name), base_path=str(self.folder), policy="now")
+
+
+def attempt(action, *arguments) -> None:
+    """Calls Weights & Biases: whatever goes wrong with it costs a warning, never the training."""
     try:
-        return action(*arguments, **options)
+        action(*arguments)
     except Exception as error:  # a tracker can fail in any way
         print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
 
 
-def start_tracker(args: Args, folder: Path):
-    """Opens the run at Weights & Biases, which from then on follows the TensorBoard events, and uploads the script."""
-    import wandb
-
-    wandb.tensorboard.patch(root_logdir=str(folder))
-    where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": folder.name}
-    tracker = wandb.init(**where, id=re.sub(r"\W", "-", folder.name), resume="allow", config=asdict(args))
-    tracker.save(str(folder / Path(__file__).name), base_path=str(folder), policy="now")
-    return tracker
-
-
-def track_video(tracker, video: Path, global_step: int) -> None:
-    import wandb
-
-    tracker.log({"video": wandb.Video(str(video)), "global_step": global_step})
-
-
-@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
-def main(args: Args) -> Path | None:
-    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
-    if args.resume or args.evaluate:
-        if args.resume and (args.evaluate or not Path(args.resume).is_dir()):
-            fail(f"--resume {args.resume}: takes a run folder, and no --evaluate beside it")
-        checkpoint, state = load_checkpoint(args.resume or args.evaluate)
-        args = merge_arguments(args, state["args"])
-    validate(args)
-
-    # Set up
-    envs = NormalizedVectorEnv(args.env_id, args.num_envs, args.gamma)
-    obs_dim, action_dim = envs.observation_space.shape[0], math.prod(envs.action_space.shape)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))
-    agent = Agent(obs_dim, action_dim, rng)
-    optimizer = Adam(agent.parameters, eps=1e-5)  # [core-3]
-    update, global_step, seconds, recent_returns = 0, 0, 0.0, deque(maxlen=100)
-    if args.resume or args.evaluate:
-        try:
-            agent.load_state_dict(state["arrays"])
-            optimizer.mean[:], optimizer.variance[:] = state["arrays"]["adam_mean"], state["arrays"]["adam_variance"]
-            optimizer.steps, rng.bit_generator.state = state["adam_steps"], state["rng"]
-            for name, statistics in envs.statistics.items():
-                statistics.load_state_dict({key: state["arrays"][f"{name}.{key}"] for key in ("mean", "var", "count")})
-        except Exception as error:  # as in load_checkpoint
-            fail(f"{checkpoint}: does not fit {args.env_id} ({type(error).__name__}: {error}); name another one")
-        update, global_step, seconds = state["update"], state["global_step"], state["seconds"]
-        recent_returns.extend(state["recent_returns"])
-    if args.evaluate:
-        video = checkpoint.with_suffix(".mp4") if args.capture_video else None
-        results = np.array(evaluate(agent, envs.obs_statistics, args.env_id, args.episodes, args.seed, video))
-        for episode, (episodic_return, length) in enumerate(results):
-            print(f"episode {episode}: return {episodic_return:.2f}, length {length:.0f}")
-        (mean, mean_length), (std, _) = results.mean(0), results.std(0)
-        print(f"{checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {args.episodes} episodes")
-        return None
-    if args.resume:
-        folder, args.resume = checkpoint.parent.parent, None
-        if update == args.num_updates:
-            print(f"{folder}: is complete; see what it learned with --evaluate {folder}")
-            return folder
-        if missing := [name for name in ("metrics.csv", "episodes.csv") if not (folder / name).is_file()]:
-            fail(f"{folder}: lacks {' and '.join(missing)}, which a resumed run adds to; name a whole run folder")
-        print(f"{folder}: goes on after update {update} of {args.num_updates}, step {global_step:,}")
-    else:
-        folder = create_run_folder(args)
-    tracker = attempt(start_tracker, args, folder) if args.track else None
-    try:
-        log = RunLog(folder, resumed_at=global_step)
-    except (OSError, ValueError) as error:
-        fail(f"{folder}: metrics.csv or episodes.csv can't be read or written ({error}); mend it or start anew")
-    num_checkpoints = min(args.checkpoints, args.num_updates)
-    checkpoint_updates = {round(args.num_updates * (i + 1) / num_checkpoints) for i in range(num_checkpoints)}
-    trust = ["--env-id", args.env_id] if ":" in args.env_id else []  # see merge_arguments
-    resume_command = shlex.join(["python", sys.argv[0], "--resume", str(folder), *trust])
-    stop_signals, handlers = [], {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop_after_update(number, frame):
-        stop_signals.append(number)
-        signal.signal(number, handlers[number])  # the next one ends the run at once
-
-    for number in handlers:
-        signal.signal(number, stop_after_update)
-    threading.excepthook = lambda failure: None  # the event writer's thread also hands its error to our next call
-
-    # T = num_steps, N = num_envs, B = T · N samples in a rollout
-    T, N = args.num_steps, args.num_envs
-    obs = np.zeros((T, N, obs_dim), np.float32)
-    actions = np.zeros((T, N, action_dim), np.float32)
-    rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
-    fresh_episodes, start_time, last_status = True, time.perf_counter() - seconds, -math.inf
-    try:
-        while update < args.num_updates:
-            update += 1
-            # Anneal
-            remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
-            learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
-            clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
-
-            # Collect
-            if fresh_episodes:  # after every checkpoint, so that a resumed run needs no environment's inner state
-                seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
-                next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
-            noise = np.exp(agent.log_std) * rng.standard_normal((T, N, action_dim), dtype=np.float32)
-            episodes, truncated = [], []
-            for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-                obs[step], dones[step] = next_obs, next_done
-                actions[step] = agent.actor.forward(obs[step]) + noise[step]
-                env_actions = actions[step].reshape(N, *envs.action_space.shape)
-                env_actions = env_actions.clip(envs.action_space.low, envs.action_space.high)  # [cont-5]
-                next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-                global_step += args.num_envs
-                if not np.isfinite(next_obs).all():  # the action that follows from it could bring the simulator down
-                    fail(f"update {update}: an observation is not finite; {folder} keeps the checkpoints before it", 1)
-                truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
-                for episode in ended:
-                    episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))
-
-            # Values, log-probs and advantages, of the whole rollout at once
-            b_obs, b_actions = obs.reshape(-1, obs_dim), actions.reshape(-1, action_dim)
-            _, b_log_probs, _, b_values = agent.get_action_and_value(b_obs, b_actions)
-            next_value = agent.get_value(np.asarray(next_obs, np.float32))
-            if args.bootstrap_truncated and truncated:  # [plus-1]
-                steps, indices, last_obs = zip(*truncated)
-                rewards[steps, indices] += args.gamma * agent.get_value(np.array(last_obs, np.float32))
-            values = b_values.reshape(T, N)
-            next_step = (next_value, next_done)
-            advantages, returns = compute_gae(rewards, values, dones, *next_step, args.gamma, args.gae_lambda)
-
-            # Epochs of minibatches
-            debug = []
-            for _ in range(args.update_epochs):
-                minibatches = rng.permutation(args.batch_size).reshape(args.num_minibatches, -1)  # [core-6]
-                rollout = (b_obs, b_actions, b_log_probs, b_values, advantages.reshape(-1), returns.reshape(-1))
-                for samples in minibatches:
-                    mb_obs, mb_actions, *from_rollout = (x[samples] for x in rollout)
-                    _, log_prob, entropy, value = agent.get_action_and_value(mb_obs, mb_actions)
-                    coefficients = (clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef)
-                    *derivatives, mb_debug = ppo_loss(log_prob, entropy, value, *from_rollout, *coefficients)
-                    debug.append(mb_debug)
-                    agent.backward(*derivatives)
-                    norm = math.sqrt(agent.gradient @ agent.gradient)
-                    agent.gradient *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
-                    optimizer.step(agent.gradient, learning_rate)
-                epoch_kl = np.mean([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]])
-                if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
-                    break
-
-            # Log
-            seconds = time.perf_counter() - start_time
-            metrics = {name: float(np.mean([d[name] for d in debug])) for name in debug[0]}
-            finite = {
-                "an observation": np.isfinite(obs).all(),
-                "a loss": np.isfinite(list(metrics.values())).all(),
-                "a weight": np.isfinite(agent.parameters).all(),
-            }
-            if what := " and ".join(name for name, is_finite in finite.items() if not is_finite):
-                fail(f"update {update}: {what} is not finite; {folder} keeps the checkpoints before it", status=1)
-            variance, varies = returns.var(), returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
-            recent_returns.extend(episode[1] for episode in episodes)
-            metrics |= {
-                "losses/explained_variance": 1 - (returns - values).var() / variance if varies else math.nan,
-                "charts/episodic_return": np.mean([episode[1] for episode in episodes]) if episodes else math.nan,
-                "charts/episodic_length": np.mean([episode[2] for episode in episodes]) if episodes else math.nan,
-                "charts/SPS": global_step / seconds,
-                "charts/learning_rate": learning_rate,
-            }
-            log.write(global_step, metrics, episodes)
-
-            # Checkpoint
-            stopping = bool(stop_signals)  # read once: a signal can come at any line
-            fresh_episodes = stopping or update in checkpoint_updates
-            if fresh_episodes:
-                log.sync()
-                state = {
-                    "script": Path(__file__).stem, "args": asdict(args), "update": update, "global_step": global_step,
-                    "seconds": seconds, "recent_returns": list(recent_returns),
-                    "adam_steps": optimizer.steps, "rng": rng.bit_generator.state,
-                }  # fmt: skip
-                arrays = {"adam_mean": optimizer.mean, "adam_variance": optimizer.variance, "state": json.dumps(state)}
-                arrays |= agent.state_dict()
-                for name, statistics in envs.statistics.items():
-                    arrays |= {f"{name}.{key}": value for key, value in statistics.state_dict().items()}
-                np.savez(content := io.BytesIO(), **arrays)
-                write_whole(folder / "checkpoints" / f"{update}.npz", content.getvalue())
-                if args.capture_video:
-                    video = folder / "videos" / f"{update}.mp4"
-                    evaluate(agent, envs.obs_statistics, args.env_id, 1, args.seed, video)
-                    if tracker:
-                        attempt(track_video, tracker, video, global_step)
-
-            # Status
-            live = sys.stdout.isatty()
-            if time.perf_counter() - last_status > (0.2 if live else 10) or update == args.num_updates or stopping:
-                last_status = time.perf_counter()
-                steps_per_second = global_step / seconds
-                left = (args.num_updates - update) * args.batch_size / steps_per_second
-                mean_return = f"{np.mean(recent_returns):.1f}" if recent_returns else "none yet"
-                status = f"{update / args.num_updates:4.0%}  step {global_step:,}  {steps_per_second:,.0f} steps/s  "
-                status += f"{left:.0f} s left  mean return of the last 100 episodes {mean_return}"
-                print(f"\r{status}\033[K" if live else status, end="" if live else "\n", flush=True)
-            if stopping:
-                break
-    except OSError as error:
-        go_on = f"go on with: {resume_command}" if any((folder / "checkpoints").iterdir()) else "start anew"
-        fail(f"{folder}: {error}; what was saved is whole. When it is mended, {go_on}", status=1)
-    finally:
-        threading.excepthook = threading.__excepthook__
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it
-            log.close()
-        if tracker:
-            attempt(tracker.finish)
-            attempt(sys.modules["wandb"].tensorboard.unpatch)
-    print("\n" if live else "", f"run folder: {folder}", sep="")
-    if stopping and update < args.num_updates:
-        print(f"stopped after update {update}, which is saved; go on with: {resume_command}")
-        raise SystemExit(128 + stop_signals[0])
+def create_run_folder(args: Args, typed: Args) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
+    name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
+    while (folder := Path("runs", f"{name}{started}")).exists():  # of a run that started in the same second
+        started += 1
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "videos").mkdir()
+    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
+    shutil.copy(__file__, folder)
+    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
+    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name.lower() in needs}
+    shell = partial(subprocess.run, shell=True, cwd=Path(__file__).resolve().parent, capture_output=True, text=True)
+    commit = shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip()  # and no tag's name
+    cpu = shell("grep -m 1 'model name' /proc/cpuinfo").stdout.partition(": ")[2].strip()
+    gpus = shell("nvidia-smi --query-gpu=name --format=csv,noheader").stdout
+    config = {
+        "arguments": asdict(typed),
+        "resolved": {name: x for name, x in asdict(args).items() if x != getattr(typed, name)},
+        "command": shlex.join(["python", *sys.argv]),
+        "versions": {"python": sys.version.split()[0], **versions},
+        "hardware": {"cpu": cpu, "cores": os.cpu_count(), "gpus": gpus.splitlines()},
+        "git_commit": commit or None,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
     return folder
 
 
+def merge_arguments(args: Args, saved: dict) -> Args:
+    """The checkpoint's arguments. Beside them the command line says how and where to evaluate, and nothing else."""
+    machine = "cuda num_threads env_threads vectorization compile cuda_graphs channels_last malloc_tuning device_ids"
+    free = {"evaluate", "episodes", *(f"seed capture_video backend {machine}".split() if args.evaluate else ())}
+    typed = {word.split("=")[0][2:].replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"}
+    if ":" in saved["env_id"] != args.env_id and args.evaluate and Path(args.evaluate).is_file():
+        fail(f"--evaluate: its environment {saved['env_id']} imports a module; if you trust it, type --env-id as well")
+    for name in saved.keys() - free - {"resume"}:
+        value = getattr(args, name)
+        if value != saved[name] and (name in typed or value != getattr(Args, name)):
+            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
+    return Args(**saved | {name: getattr(args, name) for name in free & saved.keys()})
+
+
+def validate(args: Args) -> None:
+    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
+    for name, x in asdict(args).items():
+        fraction = name in ("gamma", "gae_lambda", "reward_gamma")
+        least = 0 if fraction or name in ("seed", "ent_coef", "vf_coef") or "level" in name else 1e-300
+        if type(x) in (int, float) and not least <= x <= (most := 1 if fraction else 2**63 - 1):
+            fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0' if least else f'from 0 to {most}'}")
+    if args.batch_size % args.num_minibatches or args.num_updates < 1:
+        rule = f"--num-envs {args.num_envs} × --num-steps {args.num_steps} = {args.batch_size} must be a multiple of"
+        fail(f"{rule} --num-minibatches {args.num_minibatches} and at most --total-timesteps {args.total_timesteps}")
+    try:  # one reset and one step, compared with what the environment declares
+        envs = VectorEnv(args, "rgb_array" if args.capture_video else None)
+        observations = {"reset": envs.reset([0]), "step": envs.step(np.array([envs.action_space.sample()]))[0]}
+        for method, x in observations.items():
+            if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
+                raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
+        if args.capture_video and envs.render() is None:
+            raise ValueError("renders no pictures; leave --capture-video out")
+        if args.track:
+            importlib.import_module("wandb")
+    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
+        flags = f"--env-id {args.env_id}{' --capture-video' * args.capture_video}{' --track' * args.track}"
+        unknown = "; other packages' are module:Name-v0, Atari games are ppo_atari.py's"
+        fail(f"{flags}: {type(error).__name__}: {error}{unknown * isinstance(error, gym.error.UnregisteredEnv)}")
+
+
+def fail(message: str, status: int = 2):
+    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def main(args: Args) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
+    run = Run(args)
+    try:
+        with run.resources:  # files, signal handlers and tracker are given back however the training ends
+            train(run.args, run)
+    except OSError as error:  # a full disk, say
+        fail(f"{run.folder or 'runs'}: {error}; what was saved is whole", status=1 if run.folder else 2)
+    return None if args.evaluate else run.folder
+
+
 if __name__ == "__main__":
-    main(parse_arguments())
+    plain = partial(re.sub, r"^(|--[\w-]+=)([\d.]+e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
+    main(tyro.cli(Args, description=__doc__, args=[plain(word) for word in sys.argv[1:]]))
