@@ -39,7 +39,7 @@ ARGUMENTS = {
     "ppo_atari_visual": f"{ATARI} --no-capture-video",
     "ppo_atari_lstm": ATARI,
     "ppo_atari_envpool": ATARI,
-    "ppo_procgen": f"{ATARI.replace('--bootstrap-truncated', '')} --env-id coinrun --num-levels 20 --eval-start-level 50 --eval-num-levels 5 --episodes 1",
+    "ppo_procgen": f"{PIXELS} --env-id coinrun --num-levels 20 --eval-start-level 50 --episodes 1",
     "ppo_atari_multigpu": ATARI,
     "ppo_atari_multigpu_envpool": ATARI,
 }
