@@ -102,10 +102,12 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
-    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # whose own camera stays where the agent starts
     for camera in range(renderer.model.ncam) if renderer else ():
-        if renderer.model.camera(camera).name == "track":  # it goes with the agent, gymnasium's stays at the start
+        if renderer.model.camera(camera).name == "track":
             renderer.camera_id = camera
+    if "dm_control/" in env_id:
+        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one of each model goes with the agent
     if not isinstance(env.action_space, gym.spaces.Box):
         raise ValueError(f"acts by {env.action_space}; use ppo.py or ppo_multidiscrete.py")
     return env
@@ -355,16 +357,15 @@ def ppo_loss(
     log_ratio = log_prob - old_log_probs
     ratio = np.exp(log_ratio)
 
-    # Policy: −mean(min(A r, A clip(r))).
-    # The slope of the minimum in r is A where A r is the smaller, and 0 where A clip(r) is, since clip(r) is constant
-    # outside its range. Where they are equal, r is inside the range, where both have the slope A, or A is 0.
-    # With r = exp(log_prob − old), dr / d log_prob = r.
+    # Policy: −mean(min(A r, A clip(r))). The minimum's slope in r is A where A r is the smaller, and 0 where A clip(r)
+    # is, since clip(r) is constant outside its range. Where they are equal, r is inside the range, where both have the
+    # slope A, or A is 0. With r = exp(log_prob − old), dr / d log_prob = r.
     unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
     d_log_prob = (unclipped <= clipped) * unclipped / -M  # [core-8]
 
-    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2.
-    # The slope in V is that of the larger square, or half of each one's where they are equal; V_clipped has the slope 1
-    # inside its range and 0 outside. The half of the loss cancels the 2 of the square.
+    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2. The slope in V is that of the larger square, or half of each
+    # one's where they are equal; V_clipped has the slope 1 inside its range and 0 outside. The half of the loss cancels
+    # the 2 of the square.
     error = value - returns
     squared, slope = error * error, error
     if clip_vloss:  # [core-9]
@@ -460,7 +461,7 @@ def train(args: Args, run: "Run") -> None:
         # Log
         metrics = {"charts/learning_rate": learning_rate}
         metrics |= {name: float(np.mean([d[name] for d in debug])) for name in debug[0]}
-        run.check_finite(observation=obs, loss=list(metrics.values()), weight=agent.parameters)
+        run.check_finite(observation=next_obs, loss=list(metrics.values()), weight=agent.parameters)
         varies = returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
         metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var() if varies else math.nan
         run.log(global_step, metrics)

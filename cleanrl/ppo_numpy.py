@@ -276,16 +276,15 @@ def ppo_loss(
     log_ratio = log_prob - old_log_probs
     ratio = np.exp(log_ratio)
 
-    # Policy: −mean(min(A r, A clip(r))).
-    # The slope of the minimum in r is A where A r is the smaller, and 0 where A clip(r) is, since clip(r) is constant
-    # outside its range. Where they are equal, r is inside the range, where both have the slope A, or A is 0.
-    # With r = exp(log_prob − old), dr / d log_prob = r.
+    # Policy: −mean(min(A r, A clip(r))). The minimum's slope in r is A where A r is the smaller, and 0 where A clip(r)
+    # is, since clip(r) is constant outside its range. Where they are equal, r is inside the range, where both have the
+    # slope A, or A is 0. With r = exp(log_prob − old), dr / d log_prob = r.
     unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
     d_log_prob = (unclipped <= clipped) * unclipped / -M  # [core-8]
 
-    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2.
-    # The slope in V is that of the larger square, or half of each one's where they are equal; V_clipped has the slope 1
-    # inside its range and 0 outside. The half of the loss cancels the 2 of the square.
+    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2. The slope in V is that of the larger square, or half of each
+    # one's where they are equal; V_clipped has the slope 1 inside its range and 0 outside. The half of the loss cancels
+    # the 2 of the square.
     error = value - returns
     squared, slope = error * error, error
     if clip_vloss:  # [core-9]
