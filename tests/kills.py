@@ -26,9 +26,9 @@ import torch
 
 CLEANRL = Path(__file__).resolve().parents[1] / "cleanrl"
 SMALL = "--total-timesteps 12288 --checkpoints 12 --bootstrap-truncated"
-ATARI = (
-    "--total-timesteps 2048 --num-envs 4 --num-steps 32 --num-minibatches 2 --update-epochs 2 --checkpoints 8 --no-cuda"
-)
+SIZES = "--num-envs 4 --num-steps 32 --num-minibatches 2 --update-epochs 2"
+PIXELS = f"--total-timesteps 2048 {SIZES} --checkpoints 8 --no-cuda"
+ATARI = f"{PIXELS} --bootstrap-truncated"
 ARGUMENTS = {
     "ppo": SMALL,
     "ppo_multidiscrete": SMALL,
