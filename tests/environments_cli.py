@@ -1,5 +1,8 @@
 """More small environments, for the tests of the command line, the run folder, resume and learning."""
 
+import time
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 
@@ -21,19 +24,25 @@ class Constant(gym.Env):
 
 
 class Spoiled(Constant):
-    """After 60 steps of its life, an observation or a reward is no longer a number that can be learned from."""
+    """From the 160th step of all of them on, an observation or a reward is no longer a number that can be learned from;
+    a blink is one observation alone."""
+
+    steps = 0
 
     def __init__(self, what, value, render_mode=None):
-        self.what, self.value, self.life = what, value, 0
+        self.what, self.value = what, value
+
+    def reset(self, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return np.full(2, self.value) if self.what == "obs" and Spoiled.steps >= 160 else observation, info
 
     def step(self, action):
-        self.life += 1
+        Spoiled.steps += 1
         observation, reward, *ends = super().step(action)
-        if self.life > 60:
-            if self.what == "obs":
-                observation = np.full(2, self.value)
-            else:
-                reward = self.value
+        if self.what == "reward" and Spoiled.steps >= 160:
+            reward = self.value
+        elif (self.what == "obs" and Spoiled.steps >= 160) or (self.what == "blink" and Spoiled.steps == 160):
+            observation = np.full(2, self.value)
         return observation, reward, *ends
 
 
@@ -63,6 +72,90 @@ class NeedsRenderer(Constant):
 
     def render(self):
         import no_such_renderer  # noqa: F401
+
+
+class NoPicture(Constant):
+    """Has a renderer that draws nothing."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        return None
+
+
+class BreaksItsWord(Constant):
+    """Differs from what it declares in what `broken` names."""
+
+    def __init__(self, broken, render_mode=None):
+        self.broken = broken
+
+    def reset(self, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        if self.broken == "reset itself":
+            raise RuntimeError("no simulator")
+        if self.broken == "reset":
+            return observation  # as before gymnasium
+        return np.zeros(3) if self.broken == "shape" else observation, info
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if self.broken == "later shape":
+            observation = np.zeros(3)
+        if self.broken == "dtype":
+            observation = np.array(["words", None])
+        return observation, None if self.broken == "reward" else reward, *rest
+
+
+class Film(Constant):
+    """Pictures of an odd size, with as many bright columns as steps were taken."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def render(self):
+        picture = np.zeros((45, 61, 3), np.uint8)
+        picture[:, : 10 * self.count] = 255
+        return picture
+
+
+class SlowFilm(Film):
+    """Takes a day to film an episode, and makes the file `filming` when it has begun."""
+
+    def step(self, action):
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, self.count == 10**6, truncated, info
+
+    def render(self):
+        if self.count == 3:
+            Path("filming").touch()
+        time.sleep(0.1 if self.count else 0)
+        return super().render()
+
+
+class Worn(gym.Env):
+    """The more episodes one has begun, the larger are its observations, whatever the seed."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, render_mode=None):
+        self.episodes = 0
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episodes += 1
+        return self.observe(), {}
+
+    def step(self, action):
+        return self.observe(), self.np_random.normal(), bool(self.np_random.integers(8) == 0), False, {}
+
+    def observe(self):
+        return (self.np_random.normal(size=3) * 1.01**self.episodes).astype(np.float32)
 
 
 class Diary(gym.Env):
@@ -116,12 +209,21 @@ class Signpost(gym.Env):
 
 
 gym.register("Constant-v0", Constant)
-for what in ("obs", "reward"):
+for what in ("obs", "blink", "reward"):
     for name, value in (("NaN", np.nan), ("Infinite", np.inf), ("Huge", 1e300)):
         gym.register(f"{name}-{what}-v0", Spoiled, kwargs={"what": what, "value": value})
 gym.register("MultiDiscrete-v0", MultiDiscrete)
 gym.register("OldMetadata-v0", OldMetadata)
 gym.register("NeedsRenderer-v0", NeedsRenderer)
 gym.register("NeedsPackage-v0", "no_such_package.envs:Env")
+gym.register("NoPicture-v0", NoPicture)
+for name, broken in {
+    "WrongShape": "shape", "WrongLaterShape": "later shape", "OldReset": "reset", "NoReward": "reward",
+    "ObjectDtype": "dtype", "FailingReset": "reset itself",
+}.items():  # fmt: skip
+    gym.register(f"{name}-v0", BreaksItsWord, kwargs={"broken": broken})
+gym.register("Film-v0", Film)
+gym.register("SlowFilm-v0", SlowFilm)
+gym.register("Worn-v0", Worn)
 gym.register("Diary-v0", Diary)
 gym.register("Signpost-v0", Signpost)

@@ -73,7 +73,7 @@ def fork(sabotage=None, **arguments):
     try:
         for descriptor, name in ((1, "stdout"), (2, "stderr")):  # as a shell does it: some write to the descriptors
             os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-            setattr(sys, name, open(descriptor, "w", buffering=1))
+            setattr(sys, name, open(descriptor, "w", buffering=1, closefd=False))
         threading.excepthook = threading.__excepthook__  # pytest has put its own in place
         warnings.simplefilter("error", RuntimeWarning)  # it would be further lines on stderr
         if sabotage:
