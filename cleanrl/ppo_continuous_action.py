@@ -492,7 +492,7 @@ def restore(kept: dict, state: dict) -> None:
 def fit_to_machine(args: Args) -> Args:
     """The arguments with what this machine decides. Checkpoints hold it, and a resumed run keeps to it."""
     gpu = torch.cuda.is_available()
-    if args.cuda and not gpu and (args.resume or "--cuda" in sys.argv):  # True by default means where there is one
+    if args.cuda and not gpu and {"--cuda", "--resume"} & {*sys.argv}:  # True by default means where there is one
         fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
     return replace(args, cuda=args.cuda and gpu, num_threads=args.num_threads or torch.get_num_threads())
 
