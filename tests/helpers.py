@@ -52,7 +52,7 @@ def start(*typed, script=SCRIPT, **options):
 def run(*typed, status=0, **options):
     """Types a command line and waits for its end, which must be `status`; returns what it wrote to stdout, stderr."""
     process = start(*typed, **options)
-    stdout, stderr = process.communicate(timeout=180)
+    stdout, stderr = process.communicate(timeout=900)
     assert process.returncode == status, (stdout, stderr)
     return stdout, stderr
 

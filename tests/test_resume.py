@@ -227,10 +227,11 @@ def test_another_run_may_be_trained_beside_it(undisturbed, in_tmp_path):
 
 @pytest.mark.parametrize("number, env_id", [(signal.SIGINT, "Acrobot-v1"), (signal.SIGTERM, "environments:Random-v0")])
 def test_a_signal_saves_the_update_and_says_how_to_go_on(in_tmp_path, number, env_id):
-    process = start(*words(**SMALL | {"env_id": env_id, "total_timesteps": 48 * 3000}))
+    typed = SMALL | {"env_id": env_id, "total_timesteps": 48 * 3000}
+    process = start(*words(**typed))
     wait_for_updates(process.pid, 23)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate()
     assert (process.returncode, stderr) == (128 + number, STOPPING)
     (folder,) = Path().glob("runs/*")
     reached = len(rows(folder, "metrics.csv"))
@@ -240,11 +241,11 @@ def test_a_signal_saves_the_update_and_says_how_to_go_on(in_tmp_path, number, en
     python, script, *arguments = shlex.split(stdout.strip().splitlines()[-1].split(": ", 1)[1])
     assert (python, script) == ("python", str(SCRIPT))
 
-    process = start(*arguments)
-    wait_for_updates(process.pid, reached + 5)
-    process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stderr) == (128 + number, STOPPING)
+    assert arguments == ["--resume", str(folder)]
+    pid = fork(resume=str(folder), **typed)
+    wait_for_updates(pid, reached + 5)
+    os.kill(pid, number)
+    assert wait(pid) == (128 + number, STOPPING)
     steps = [int(row["global_step"]) for row in rows(folder, "metrics.csv")]
     assert steps == list(range(48, 48 * len(steps) + 1, 48))
     assert len(steps) >= reached + 5
@@ -311,7 +312,7 @@ def test_a_signal_during_a_video_ends_the_run_at_once(in_tmp_path):
     pid = fork(env_id="SlowFilm-v0", capture_video=True, total_timesteps=48 * 8)
     wait_for("filming")
     os.kill(pid, signal.SIGTERM)
-    assert wait_at_most(pid, 10) == (128 + signal.SIGTERM, "")
+    assert wait_at_most(pid, 60) == (128 + signal.SIGTERM, "")
     (folder,) = Path().glob("runs/*")
     assert checkpoints(folder) == [2]  # saved before the video
     assert len(rows(folder, "metrics.csv")) == 2  # and no update after it
@@ -325,7 +326,7 @@ def test_a_run_that_is_stopping_records_no_video(in_tmp_path):
     pid = fork(slow_down(0.2), env_id="SlowFilm-v0", capture_video=True)
     wait_for("slow")
     os.kill(pid, signal.SIGTERM)
-    assert wait_at_most(pid, 10) == (128 + signal.SIGTERM, STOPPING)
+    assert wait_at_most(pid, 60) == (128 + signal.SIGTERM, STOPPING)
     (folder,) = Path().glob("runs/*")
     assert checkpoints(folder) == [1]
     assert "recording" not in Path("stdout").read_text()
