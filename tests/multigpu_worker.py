@@ -4,9 +4,12 @@ and notes in rankN.pt what it was given and what it did."""
 import importlib
 import os
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
+import tyro
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 script, rank = importlib.import_module(sys.argv.pop(1)), int(os.environ["RANK"])
@@ -17,7 +20,7 @@ act, gae = script.Agent.get_action_and_value, script.compute_gae
 
 
 def noted_reset(envs, seeds):
-    notes["seeds"] += seeds
+    notes["seeds"] += seeds if seeds != [0] else []  # which validate gives
     return reset(envs, seeds)
 
 
@@ -51,7 +54,16 @@ def noted_step(optimizer):
     notes["last_weights"] = weights
 
 
+def endless_video(*_):
+    time.sleep(1000)
+    yield
+
+
 script.VectorEnv.reset, script.ppo_loss, torch.optim.Adam.step = noted_reset, noted_loss, noted_step
 script.Agent.get_action_and_value, script.compute_gae = noted_act, noted_gae
-script.main(script.parse_arguments())
+if rank and "FAST_CLOCK" in os.environ:  # as of a process that waits less for its environments
+    script.time = SimpleNamespace(**vars(time) | {"perf_counter": lambda: 3 * time.perf_counter()})
+if "ENDLESS_VIDEO" in os.environ:
+    script.evaluate = endless_video
+script.main(tyro.cli(script.Args))
 torch.save(notes | {"last_weights": notes["last_weights"].detach()}, f"rank{rank}.pt")
