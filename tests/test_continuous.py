@@ -3,16 +3,19 @@
 import csv
 import importlib.util
 import math
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import gymnasium as gym
+import imageio.v2 as imageio
 import numpy as np
 import ppo_continuous_action as ppo
 import pytest
 import torch
+from helpers import error_line
 from scipy.stats import norm
 
 SCRIPT = Path(ppo.__file__)
@@ -53,7 +56,20 @@ gym.register("Recorder-v0", Recorder)
 gym.register("LimitedRecorder-v0", Recorder, max_episode_steps=5)
 gym.register("UnboundedRecorder-v0", Recorder, kwargs={"bound": np.inf})
 gym.register("DictRecorder-v0", Recorder, kwargs={"dictionary": True})
-gym.register("NanRecorder-v0", Recorder, kwargs={"nan_after": 40})
+gym.register("NanRecorder-v0", Recorder, kwargs={"nan_after": 20})
+
+
+class Fast(gym.Wrapper):
+    """A MuJoCo environment whose agent gets 20 metres ahead in each step."""
+
+    def step(self, action):
+        env = self.unwrapped
+        env.set_state(env.data.qpos + 20 * (np.arange(env.model.nq) == 0), env.data.qvel)
+        return self.env.step(action)
+
+
+for name in ("HalfCheetah-v4", "HalfCheetah-v5", "Ant-v4", "Hopper-v4", "Walker2d-v4"):
+    gym.register(f"Fast{name}", lambda name=name, **options: Fast(gym.make(name, **options)), max_episode_steps=3)
 
 SMALL = {"num_steps": 16, "num_minibatches": 4, "update_epochs": 2, "total_timesteps": 96, "checkpoints": 3}
 
@@ -71,8 +87,32 @@ def spy(monkeypatch, owner, name):
     return calls
 
 
+def last_checkpoint(folder):
+    return max(folder.glob("checkpoints/*.pt"), key=lambda file: int(file.stem))
+
+
 def last_state(folder):
-    return ppo.load_checkpoint(str(folder))[1]
+    return torch.load(last_checkpoint(folder), weights_only=True)
+
+
+def normalized_envs(env_id, gamma):
+    return ppo.NormalizedVectorEnv(ppo.Args(env_id=env_id, gamma=gamma))
+
+
+def resumed(folder):
+    """A copy of the run that lost all checkpoints but the first, and was resumed."""
+    cut = Path(shutil.copytree(folder, folder.with_name("cut")))
+    later = sorted(cut.glob("checkpoints/*.pt"), key=lambda file: int(file.stem))[1:]
+    assert later
+    for file in later:
+        file.unlink()
+    ppo.main(ppo.Args(resume=str(cut)))
+    return cut
+
+
+def assert_same_end(folder, other):
+    for name in ("update", "model", "optimizer", "rng", "statistics"):
+        assert_same(last_state(folder)[name], last_state(other)[name])
 
 
 def assert_same(a, b):
@@ -171,7 +211,7 @@ def test_statistics_keep_float64_precision_far_from_zero():
 
 def test_observations_enter_the_statistics_before_they_are_normalised_and_are_clipped(monkeypatch):  # cont-6, cont-7
     seen = spy(monkeypatch, ppo.VectorEnv, "reset"), spy(monkeypatch, ppo.VectorEnv, "step")
-    envs = ppo.NormalizedVectorEnv("Recorder-v0", 2, 0.99)
+    envs = normalized_envs("Recorder-v0", 0.99)
     normalized = [envs.reset([1, 2])]
     actions = np.zeros((2, 2), np.float32)
     normalized += [envs.step(actions)[0] for _ in range(20)]
@@ -192,7 +232,7 @@ def test_observations_enter_the_statistics_before_they_are_normalised_and_are_cl
 @pytest.mark.parametrize("env_id", ["Recorder-v0", "LimitedRecorder-v0"])  # true ends and time limits
 def test_rewards_are_scaled_by_the_spread_of_the_discounted_return(env_id, monkeypatch):  # cont-8
     raw = spy(monkeypatch, ppo.VectorEnv, "step")
-    envs = ppo.NormalizedVectorEnv(env_id, 2, 0.9)
+    envs = normalized_envs(env_id, 0.9)
     envs.reset([1, 2])
     scaled = [envs.step(np.zeros((2, 2), np.float32))[1] for _ in range(30)]
     discounted, seen = np.zeros(2), []
@@ -207,8 +247,8 @@ def test_rewards_are_scaled_by_the_spread_of_the_discounted_return(env_id, monke
     assert any(result[2].any() for _, result in raw)
 
 
-def test_scaled_rewards_are_clipped(monkeypatch):  # cont-9
-    envs = ppo.NormalizedVectorEnv("Recorder-v0", 2, 0.9)
+def test_scaled_rewards_are_clipped():  # cont-9
+    envs = normalized_envs("Recorder-v0", 0.9)
     envs.reset([1, 2])
     envs.return_statistics.var, envs.return_statistics.count = np.float64(1e-4), 1e12
     rewards = np.concatenate([envs.step(np.zeros((2, 2), np.float32))[1] for _ in range(20)])
@@ -220,7 +260,7 @@ def test_reported_returns_are_not_scaled(in_tmp_path, monkeypatch):
     folder = ppo.main(ppo.Args(env_id="Recorder-v0", **SMALL | {"checkpoints": 1}))
     with (folder / "episodes.csv").open() as file:
         rows = list(csv.DictReader(file))
-    rewards = [result[1][0] for _, result in steps]
+    rewards = [result[1][0] for _, result in steps[1:]]  # the first step is validate's
     assert len(rows) == 96 // 7
     for i, row in enumerate(rows):
         assert float(row["episodic_return"]) == pytest.approx(sum(rewards[7 * i : 7 * i + 7]))
@@ -229,34 +269,35 @@ def test_reported_returns_are_not_scaled(in_tmp_path, monkeypatch):
 # Checkpoints and evaluation
 
 
-def test_evaluation_of_the_loaded_file_equals_evaluation_after_training(in_tmp_path, monkeypatch):
+def test_evaluation_of_the_loaded_file_equals_evaluation_after_training(in_tmp_path, monkeypatch, capsys):
     agents, all_envs = spy(monkeypatch, ppo.Agent, "__init__"), spy(monkeypatch, ppo.NormalizedVectorEnv, "__init__")
-    folder = ppo.main(ppo.Args(env_id="Pendulum-v1", num_envs=2, num_steps=256, total_timesteps=2048))
+    sizes = {"num_envs": 2, "num_steps": 256, "num_minibatches": 8, "total_timesteps": 2048}
+    folder = ppo.main(ppo.Args(env_id="Pendulum-v1", **sizes))
     agent, envs = agents[0][0][0], all_envs[0][0][0]
-    before = {name: statistics.state_dict() for name, statistics in envs.statistics.items()}
-    after_training = ppo.evaluate(agent, envs.obs_statistics, "Pendulum-v1", 3, seed=5)
-    assert_same({name: statistics.state_dict() for name, statistics in envs.statistics.items()}, before)  # frozen
-    evaluations = spy(monkeypatch, ppo, "evaluate")
+    args, before = ppo.Args(env_id="Pendulum-v1"), envs.state_dict()
+    after_training = list(ppo.evaluate(agent, envs.obs_statistics, args, 3, 5))
+    assert_same(envs.state_dict(), before)  # frozen
+    capsys.readouterr()
     ppo.main(ppo.Args(evaluate=str(folder), episodes=3, seed=5))
-    assert evaluations[0][1] == after_training
-    forgotten = ppo.evaluate(agent, ppo.RunningStatistics((3,)), "Pendulum-v1", 3, seed=5)
+    lines = [f"episode {i}: return {x:.2f}, length {length}" for i, (x, length) in enumerate(after_training)]
+    assert capsys.readouterr().out.splitlines()[:3] == lines
+    forgotten = list(ppo.evaluate(agent, ppo.RunningStatistics((3,)), args, 3, 5))
     assert forgotten != after_training  # so the statistics matter here
 
 
-def test_resumed_run_ends_with_the_same_weights_and_statistics(in_tmp_path):
+def test_checkpoints_hold_the_statistics_under_these_names(in_tmp_path):
+    """Those of runs from before environments were normalised by a class with a state_dict are opened too."""
     folder = ppo.main(ppo.Args(env_id="LimitedRecorder-v0", num_envs=2, **SMALL))
-    cut = Path(shutil.copytree(folder, folder.with_name("cut")))
-    updates = sorted(int(path.stem) for path in cut.glob("checkpoints/*.pt"))
-    for update in updates[1:]:
-        (cut / "checkpoints" / f"{update}.pt").unlink()
-    ppo.main(ppo.Args(resume=str(cut)))
-    for name in ("model", "optimizer", "rng", "statistics"):
-        assert_same(last_state(folder)[name], last_state(cut)[name])
+    statistics = last_state(folder)["statistics"]
+    assert {name: list(values) for name, values in statistics.items()} == {
+        "observations": ["mean", "var", "count"], "returns": ["mean", "var", "count"],
+    }  # fmt: skip
+    assert statistics["observations"]["count"] == pytest.approx(2 * 51)  # 48 steps, three resets of two environments
 
 
 def test_statistics_of_another_shape_are_one_line(in_tmp_path, capsys):
     folder = ppo.main(ppo.Args(env_id="Recorder-v0", **SMALL))
-    file, state = ppo.load_checkpoint(str(folder))
+    file, state = last_checkpoint(folder), last_state(folder)
     state["statistics"]["observations"]["mean"] = torch.zeros(4, dtype=torch.float64)
     torch.save(state, file)
     with pytest.raises(SystemExit) as stop:
@@ -273,13 +314,15 @@ def test_statistics_of_another_shape_are_one_line(in_tmp_path, capsys):
     [
         "HalfCheetah-v4", "HalfCheetah-v5", "BipedalWalker-v3", "LunarLanderContinuous-v3", "Pendulum-v1",
         "dm_control/cartpole-balance-v0", "HopperBulletEnv-v0", "UnboundedRecorder-v0", "DictRecorder-v0",
+        "LimitedRecorder-v0",
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore")
-def test_every_family_trains(env_id, in_tmp_path):
-    folder = ppo.main(ppo.Args(env_id=env_id, num_envs=2, num_steps=64, num_minibatches=4, total_timesteps=256))
-    weights = last_state(folder)["model"]
-    assert all(weight.isfinite().all() for weight in weights.values())
+def test_every_family_trains_and_a_resumed_run_ends_the_same(env_id, in_tmp_path):
+    sizes = {"num_envs": 2, "num_steps": 64, "num_minibatches": 4, "total_timesteps": 512, "checkpoints": 2}
+    folder = ppo.main(ppo.Args(env_id=env_id, **sizes))
+    assert all(weight.isfinite().all() for weight in last_state(folder)["model"].values())
+    assert_same_end(folder, resumed(folder))
 
 
 @pytest.mark.parametrize(
@@ -294,27 +337,57 @@ def test_missing_family_is_named_with_its_install_command(env_id, module, instal
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if module in name else find_spec(name))
     with pytest.raises(SystemExit) as stop:
         ppo.main(ppo.Args(env_id=env_id))
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and f"pip install '{install}" in error and error.count("\n") == 1
+    assert stop.value.code == 2 and f"pip install '{install}" in error_line(capsys.readouterr().err, ppo)
     assert not list(in_tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("env_id, named", [("CartPole-v1", "ppo.py"), ("FrozenLake-v1", "Box")])
+@pytest.mark.parametrize(
+    "env_id, module, extra", [("HalfCheetah-v4", "mujoco", "mujoco"), ("BipedalWalker-v3", "Box2D", "box2d")]
+)
+def test_a_missing_simulator_is_named_with_its_install_command(env_id, module, extra, in_tmp_path):
+    Path(f"{module}.py").write_text("raise ImportError")
+    command, path = [sys.executable, str(SCRIPT), "--env-id", env_id], {**os.environ, "PYTHONPATH": str(in_tmp_path)}
+    ended = subprocess.run(command, env=path, capture_output=True, text=True)
+    assert ended.returncode == 2 and f'pip install "gymnasium[{extra}]"' in error_line(ended.stderr, ppo)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "env_id, named", [("CartPole-v1", "acts by Discrete(2); use ppo.py"), ("Taxi-v4", "ppo_multidiscrete.py")]
+)
 def test_environments_for_other_scripts_are_one_line(env_id, named, in_tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         ppo.main(ppo.Args(env_id=env_id))
-    error = capsys.readouterr().err
-    assert stop.value.code == 2 and named in error.split("needs")[1] and error.count("\n") == 1
+    assert stop.value.code == 2 and named in error_line(capsys.readouterr().err, ppo)
+    assert not list(in_tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["HalfCheetah-v4", "HalfCheetah-v5", "Ant-v4", "Hopper-v4", "Walker2d-v4"])
+@pytest.mark.filterwarnings("ignore")
+def test_videos_follow_the_agent(name, tmp_path):
+    args, video = ppo.Args(env_id=f"Fast{name}"), tmp_path / "video.mp4"
+    env = ppo.make_env(args.env_id)
+    statistics = ppo.RunningStatistics(env.observation_space.shape)
+    agent = ppo.Agent(*env.observation_space.shape, *env.action_space.shape)
+    assert len(list(ppo.evaluate(agent, statistics, args, 1, 1, video))) == 1
+    red, green, blue = np.moveaxis(imageio.mimread(video)[-1].astype(int), -1, 0)
+    assert ((red > green) & (green > blue) & (red > blue + 40)).mean() > 0.004  # nothing but the agent is brown
+
+
+def test_videos_of_dm_control_follow_the_agent():
+    env = ppo.make_env("dm_control/cheetah-run-v0").unwrapped
+    followed = env._env.physics.model.cam_mode == 2  # mjCAMLIGHT_TRACKCOM
+    assert followed[env.render_kwargs["camera_id"]]
 
 
 def test_nan_from_the_simulator_stops_the_run_and_keeps_the_last_good_checkpoint(in_tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        ppo.main(ppo.Args(env_id="NanRecorder-v0", **SMALL))
+    with pytest.raises(SystemExit) as stop:  # after 20 steps of an environment, new after updates 1 and 3
+        ppo.main(ppo.Args(env_id="NanRecorder-v0", **SMALL | {"total_timesteps": 64}))
     assert stop.value.code == 1
-    assert "update 3: an observation" in capsys.readouterr().err
+    assert "update 3: not finite: observation;" in capsys.readouterr().err
     (folder,) = Path("runs").iterdir()
     state = last_state(folder)
-    assert state["update"] == 2 and all(weight.isfinite().all() for weight in state["model"].values())
+    assert state["update"] == 1 and all(weight.isfinite().all() for weight in state["model"].values())
 
 
 def test_inverted_pendulum_is_learned(tmp_path):
