@@ -3,13 +3,15 @@ known, and small tasks of 84×84 frames."""
 
 from types import SimpleNamespace
 
+import ale_py
 import gymnasium as gym
 import numpy as np
 
 
-class FakeAtari(gym.Env):
+class FakeAtari(ale_py.AtariEnv):
     """A game with the parts of ale-py's interface that the script uses. `log` holds the raw actions since the game
-    began, `games` every log so far. Raw frame k shows the brightness `screen(k)`; a raw step pays `pay(k)`."""
+    began, `games` every log so far, `made` the instances that have been reset. Raw frame k shows the brightness
+    `screen(k)`; a raw step pays `pay(k)`."""
 
     observation_space = gym.spaces.Box(0, 255, (210, 160), np.uint8)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -17,14 +19,14 @@ class FakeAtari(gym.Env):
     made = []  # noqa: RUF012 (the test has no other hold of the instances)
 
     def __init__(self, losses=(), lives=1, screen=lambda k: k % 256, pay=lambda k: 0.0, fire=True, limit=None,
-                 linger=0, render_mode=None):  # fmt: skip
+                 linger=0, render_mode=None, frameskip=4, obs_type="rgb"):  # fmt: skip
         self.losses, self.start_lives, self.screen, self.pay = losses, lives, screen, pay
         self.limit, self.linger, self.render_mode = limit, linger, render_mode
+        self.options = frameskip, obs_type  # those of AtariEnv, which play and show as with 1 and "grayscale"
         self.meanings = ["NOOP", "FIRE", "RIGHT", "LEFT"] if fire else ["NOOP", "UP", "RIGHT", "LEFT"]
         self.action_space = gym.spaces.Discrete(4)
         self.games, self.lives = [], 0
         self.ale = SimpleNamespace(lives=lambda: self.lives, getScreenGrayscale=self.draw)
-        self.made.append(self)
 
     def draw(self, buffer):
         buffer[:] = self.screen(len(self.log))
@@ -33,8 +35,10 @@ class FakeAtari(gym.Env):
         return self.meanings
 
     def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
+        assert self.options == (1, "grayscale")
+        gym.Env.reset(self, seed=seed)
         self.log, self.lives = [], self.start_lives
+        self.made += [] if self.games else [self]
         self.games.append(self.log)
         return self.observe(), {}
 

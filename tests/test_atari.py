@@ -1,12 +1,16 @@
 """What ppo_atari.py adds to ppo.py: the nine details, against games whose frames, rewards and lives are known and
 against the emulator; bytes as storage, bfloat16, games in processes of their own."""
 
+import contextlib
+import gc
 import json
 import math
 import os
 import signal
+import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import ale_py
 import cv2
@@ -17,8 +21,9 @@ import ppo_atari as ppo
 import pytest
 import torch
 import torch.nn as nn
-from helpers import TESTS, assert_same_state, rows, run, start, state, words
+from helpers import TESTS, assert_same_state, error_line, rows, run, start, state, type_here, words
 
+SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari.py"
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
 SMALL = {
     "env_id": "Noise-v0", "total_timesteps": 144, "num_envs": 3, "num_steps": 8, "num_minibatches": 2,
@@ -30,6 +35,10 @@ def train(**arguments):
     return ppo.main(ppo.Args(**SMALL | arguments))
 
 
+def vector(env_id="FakeAtari-v0", vectorization="sync"):
+    return ppo.VectorEnv(ppo.Args(env_id=env_id, vectorization=vectorization))
+
+
 @pytest.fixture
 def fake(monkeypatch):
     """Makes FakeAtari games, wrapped by make_env; the last one made is `fake.game`."""
@@ -37,7 +46,7 @@ def fake(monkeypatch):
     def make(**options):
         gym.registry["FakeAtari-v0"].kwargs = options
         env = ppo.make_env("FakeAtari-v0")
-        make.game = environments_atari.FakeAtari.made[-1]
+        make.game = env.unwrapped
         return env
 
     yield make
@@ -172,7 +181,7 @@ def test_a_game_that_ends_while_it_is_opened_is_reported_and_started_anew(fake, 
     assert game["game_return"] == 1.0
     assert opening(fake.game.log)[1][: len(opened_by) + 4] == [*opened_by, 3, 3, 3, 3]
     assert len(fake.game.games) == 2
-    envs = ppo.VectorEnv("FakeAtari-v0", 1)
+    envs = vector()
     envs.reset([0])
     assert [ended for _ in results for ended in envs.step([3])[4]] == [(1.0, game["game_length"])]
 
@@ -203,7 +212,7 @@ def test_frames_are_84_by_84_means_of_the_area(fake):
 # [atari-6]
 def test_training_sees_the_sign_of_the_reward_and_the_log_the_whole_games_return(fake):
     fake(losses=(200, 400), lives=2, pay=lambda k: 7.0 if k % 40 == 0 else -0.25 * (k % 40 == 20 and k > 40))
-    envs = ppo.VectorEnv("FakeAtari-v0", 2)
+    envs = vector()
     envs.reset([1, 2])
     seen, games = [], []
     while len(games) < 2:
@@ -219,7 +228,7 @@ def test_training_sees_the_sign_of_the_reward_and_the_log_the_whole_games_return
 # [atari-7]
 def test_an_observation_is_the_last_4_frames_and_the_first_frame_4_times_at_an_episodes_start(fake):
     fake(fire=False, losses=(100, 1000), lives=2)
-    envs = ppo.VectorEnv("FakeAtari-v0", 1)
+    envs = vector()
     first = envs.reset([0])[0, :, 0, 0].tolist()
     assert first == [first[0]] * 4
     expected = first
@@ -237,7 +246,7 @@ def test_an_observation_is_the_last_4_frames_and_the_first_frame_4_times_at_an_e
 
 def test_the_last_observation_at_a_time_limit_is_the_stack_that_the_limit_cut(fake):
     fake(fire=False, limit=100)
-    envs = ppo.VectorEnv("FakeAtari-v0", 2)
+    envs = vector()
     frames = [envs.reset([0, 1])[:, 3, 0, 0].tolist()]
     truncated = {}
     while not truncated:
@@ -254,7 +263,7 @@ def test_the_last_observation_at_a_time_limit_is_the_stack_that_the_limit_cut(fa
 
 def test_a_life_lost_at_the_time_limit_is_a_true_end(fake):
     fake(fire=False, limit=100, losses=(100, 1000), lives=2)
-    envs, games = ppo.VectorEnv("FakeAtari-v0", 1), []
+    envs, games = vector(), []
     envs.reset([0])
     while not games:
         _, _, dones, truncated, games = envs.step([2])
@@ -264,20 +273,20 @@ def test_a_life_lost_at_the_time_limit_is_a_true_end(fake):
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_the_last_observation_at_a_time_limit_outlives_a_frame_that_the_environment_reuses(vectorization):
     """Noise draws every frame, the first of the next episode too, into the same array."""
-    game, envs, cuts = gym.make("Noise-v0", disable_env_checker=True), ppo.VectorEnv("Noise-v0", 1, vectorization), 0
+    game, envs, cuts = gym.make("Noise-v0", disable_env_checker=True), vector("Noise-v0", vectorization), 0
     frame, _ = game.reset(seed=4)
-    assert (envs.reset([4])[0, 3] == frame).all()
+    assert (envs.reset([4, 5])[0, 3] == frame).all()
     for _ in range(40):
         frame, _, terminated, truncated, _ = game.step(0)
-        observations, _, dones, last, _ = envs.step([0])
-        assert dones[0] == (terminated or truncated) and list(last) == [0] * (truncated and not terminated)
-        if last:
+        observations, _, dones, last, _ = envs.step([0, 0])
+        assert dones[0] == (terminated or truncated) and (0 in last) == (truncated and not terminated)
+        if 0 in last:
             assert (last[0][3] == frame).all()
             cuts += 1
         if dones[0]:
             frame, _ = game.reset()
         assert (observations[0, 3] == frame).all()
-    envs.envs.close()
+    envs.close()
     assert cuts >= 2
 
 
@@ -385,28 +394,41 @@ def test_version_5_of_a_game_skips_frames_once_and_reports_its_sticky_actions(in
     env.step(0)
     assert ale.getEpisodeFrameNumber() == before + 4
     assert ale.getFloat("repeat_action_probability") == 0.25
-    ppo.validate(ppo.Args(env_id=env_id, cuda=False))
-    assert "sticky actions" in capsys.readouterr().out
-    ppo.validate(ppo.Args(env_id=BREAKOUT, cuda=False))
-    assert capsys.readouterr().out == ""
+    train(env_id=env_id, total_timesteps=24, checkpoints=1)
+    assert f"{env_id}: sticky actions" in capsys.readouterr().out
+    train(env_id=BREAKOUT, total_timesteps=24, checkpoints=1)
+    assert "sticky" not in capsys.readouterr().out
 
 
 def test_games_in_processes_of_their_own_play_as_in_one():
     results = {}
     for vectorization in ("sync", "async"):
-        envs = ppo.VectorEnv("Noise-v0", 3, vectorization)
+        envs = vector("Noise-v0", vectorization)
         results[vectorization] = [envs.reset([4, 5, 6]).copy()]
         for _ in range(40):
             results[vectorization].append(
                 [np.copy(x) if isinstance(x, np.ndarray) else x for x in envs.step([0, 1, 2])]
             )
-        envs.envs.close()
+        envs.close()
     assert (results["sync"][0] == results["async"][0]).all()
     for one, other in zip(results["sync"][1:], results["async"][1:], strict=True):
         assert all((a == b).all() for a, b in zip(one[:3], other[:3]))
         assert one[3].keys() == other[3].keys() and all((one[3][i] == other[3][i]).all() for i in one[3])
         assert one[4] == other[4]
     assert sum(len(step[4]) for step in results["sync"][1:]) > 10
+
+
+def test_processes_end_even_in_the_middle_of_a_step(monkeypatch):
+    envs, complaints = vector("Noise-v0", "async"), []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    envs.reset([4, 5])
+    processes = envs.envs.processes
+    envs.envs.step_async(np.zeros(2, int))  # a signal stops the wait for its answers
+    envs.close()
+    assert not any(process.is_alive() for process in processes)
+    del envs
+    gc.collect()
+    assert not complaints
 
 
 # Training
@@ -473,23 +495,22 @@ def test_bf16_computes_the_convolutions_in_bfloat16_and_the_rest_in_float32():
 def test_evaluation_plays_whole_games_and_repeats_them(fake):
     fake(losses=(100, 140, 180), lives=3, pay=lambda k: 5.0 * (k % 60 == 0))
     agent = ppo.Agent(4)
-    games = ppo.evaluate(agent, "FakeAtari-v0", 3, seed=1)
+    args = ppo.Args(env_id="FakeAtari-v0", vectorization="async")  # which one game at a time has no use for
+    games = list(ppo.evaluate(agent, args, 3, seed=1))
     assert [game[0] for game in games] == [15.0] * 3  # unclipped, over all three lives
-    assert games == ppo.evaluate(agent, "FakeAtari-v0", 3, seed=1)
-    (game,) = environments_atari.FakeAtari.made[-1:]
-    assert len(game.games) == 6  # a seeded start and the reset at each end
+    assert [len(game.games) for game in environments_atari.FakeAtari.made[-3:]] == [2] * 3  # and one after the end
+    assert games == list(ppo.evaluate(agent, args, 3, seed=1))
 
 
 # The command line
 def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
-    script = TESTS.parent / "cleanrl" / "ppo_atari.py"
     options = SMALL | {"env_id": PONG, "num_envs": 2, "total_timesteps": 32, "checkpoints": 2}
-    stdout, stderr = run(*words(**options), "--vectorization", "async", script=script)
+    stdout, stderr = run(*words(**options), "--vectorization", "async", script=SCRIPT)
     (folder,) = in_tmp_path.glob("runs/PongNoFrameskip-v4__ppo_atari__1__*")
-    assert stderr == "" and "100%" in stdout
+    assert stderr == "" and "100%" in stdout and "sticky" not in stdout
     config = json.loads((folder / "config.json").read_text())
     assert config["versions"]["ale-py"] == ale_py.__version__
-    stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", "--capture-video", script=script)
+    stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", "--capture-video", script=SCRIPT)
     assert stderr == "" and "episode 0: return -" in stdout
     (video,) = folder.glob("checkpoints/*.mp4")
     capture = cv2.VideoCapture(str(video))
@@ -500,34 +521,84 @@ def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1  # the game itself, in colour
 
 
-def test_ctrl_c_reaches_all_processes_and_ends_the_run_with_a_checkpoint(in_tmp_path):
-    options = SMALL | {"env_id": PONG, "total_timesteps": 10_000, "checkpoints": 1, "vectorization": "async"}
-    process = start(*words(**options), script=TESTS.parent / "cleanrl" / "ppo_atari.py", start_new_session=True)
-    while not any(file.read_text().count("\n") > 2 for file in in_tmp_path.glob("runs/*/metrics.csv")):
-        assert process.poll() is None
+def start_in_a_group(updates, *typed):
+    """Types a command line whose process gets its signals with all its workers, as from a terminal, `timeout`, torchrun
+    or Slurm. Returns once the only run has logged so many updates, with the run folder."""
+    process = start(*typed, script=SCRIPT, start_new_session=True)
+    while not any(file.read_text().count("\n") > updates for file in Path().glob("runs/*/metrics.csv")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    return process, *Path().glob("runs/*")
+
+
+def wait_for_workers(group):
+    """Returns once no process of the group is left, but for those that have ended and nobody has waited for."""
+    for _ in range(200):
+        stats = []
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # of a process that ends meanwhile
+                stats.append(file.read_text().rpartition(")")[2].split())
+        if not any(int(process_group) == group and state != "Z" for state, _, process_group, *_ in stats):
+            return
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    pytest.fail("a worker is left")
+
+
+ASYNC = SMALL | {"env_id": "environments_atari:Noise-v0", "vectorization": "async"}
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_signal_to_all_processes_ends_the_run_with_a_checkpoint(in_tmp_path, number, status):
+    process, folder = start_in_a_group(2, *words(**ASYNC | {"total_timesteps": 10_008, "checkpoints": 1}))
+    os.killpg(process.pid, number)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130 and stderr == "" and "go on with: python" in stdout
-    (folder,) = in_tmp_path.glob("runs/*")
-    assert len(list((folder / "checkpoints").iterdir())) == 1
-    with pytest.raises(ProcessLookupError):  # no worker is left
-        os.killpg(process.pid, 0)
+    assert (process.returncode, stderr) == (status, "\nstopping after this update\n")
+    assert "go on with: python" in stdout
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    assert int(checkpoint.stem) == len(rows(folder, "metrics.csv"))
+    wait_for_workers(process.pid)
+
+
+def test_a_killed_run_leaves_no_worker_and_ends_as_an_undisturbed_one_to_the_bit(in_tmp_path):
+    options = {"total_timesteps": 480, "checkpoints": 5, "bootstrap_truncated": True}
+    undisturbed = train(**ASYNC | options | {"vectorization": "sync"}).rename("undisturbed")
+    process, folder = start_in_a_group(5, *words(**ASYNC | options))
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    wait_for_workers(process.pid)
+    run("--resume", str(folder), script=SCRIPT)
+    assert_same_state(state(folder, 20), state(undisturbed, 20))
+    assert rows(folder, "episodes.csv", ["seconds"]) == rows(undisturbed, "episodes.csv", ["seconds"])
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("--env-id BreakoutNoFrameskop-v4", "Near matches: BreakoutNoFrameskip-v4"),
-        ("--env-id CartPole-v1", "this script needs Atari or Box(0, 255, (84, 84), uint8)"),
-        ("--precision fp8", "fp8"),
-        ("--vectorization threads", "threads"),
-        ("--num-envs 3 --num-minibatches 5", "does not divide into --num-minibatches 5; 4 would do"),
+        ("--env-id BreakoutNoFrameskop-v4", "Did you mean: `BreakoutNoFrameskip`?"),
+        ("--env-id CartPole-v1", "not Box(0, 255, (84, 84), uint8); use an Atari game, or ppo.py"),
+        ("--num-envs 3 --num-minibatches 5", "must be a multiple of --num-minibatches 5"),
     ],
 )
-def test_a_mistake_gets_one_line_and_creates_nothing(in_tmp_path, typed, said):
-    _, stderr = run(*typed.split(), status=2, script=TESTS.parent / "cleanrl" / "ppo_atari.py")
-    assert len(stderr.splitlines()) == 1 and stderr.startswith("ppo_atari.py: error: ") and said in stderr
+def test_a_mistake_gets_one_line_and_creates_nothing(in_tmp_path, capsys, typed, said):
+    with pytest.raises(SystemExit) as stop:
+        type_here(*typed.split(), script=SCRIPT)
+    assert stop.value.code == 2 and said in error_line(capsys.readouterr().err, ppo)
+    assert not list(in_tmp_path.iterdir())
+
+
+def test_without_ale_py_one_line_names_it(in_tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(SystemExit) as stop:
+        train(env_id=BREAKOUT)
+    assert stop.value.code == 2 and "ale_py" in error_line(capsys.readouterr().err, ppo)
+    assert not list(in_tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("typed", ["--precision fp8", "--vectorization threads"])
+def test_choices_are_checked(in_tmp_path, capsys, typed):
+    with pytest.raises(SystemExit) as stop:
+        type_here(*typed.split(), script=SCRIPT)
+    assert stop.value.code == 2 and typed.split()[1] in capsys.readouterr().err
     assert not list(in_tmp_path.iterdir())
 
 
