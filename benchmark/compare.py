@@ -2,22 +2,24 @@
 
     python benchmark/compare.py runs_before runs_after
     python benchmark/compare.py "runs/*__ppo__*" "runs/*__mine__*" --output comparison
+    python benchmark/compare.py runs runs --only-a learning-rate=1e-3 --only-b learning-rate=3e-4
 
-A and B are a run folder, a folder that holds runs, or a pattern in quotes. A run's result is the mean return of its
-last 100 episodes. The difference B − A of the mean results comes with Welch's 95% interval (of two sets with unequal
+A and B are a run folder, a folder that holds runs, or a pattern in quotes; --only-a and --only-b choose among them by
+what report.py's labels say, `version` included. A run's result is the mean return of its last 100 episodes. The
+difference B − A of the mean results comes with Welch's 95% interval (of two sets with unequal
 variances; it is wide for few seeds, as it should be). Where the interval leaves out 0, B is better or worse; where it
 doesn't, more seeds may tell. Writes the table, and the curves of both with the differences below them as PNG and SVG.
 """
 
 import glob
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import report
 import tyro
+from report import plt
 from scipy.stats import ttest_ind
 
 
@@ -25,6 +27,10 @@ from scipy.stats import ttest_ind
 class Args:
     a: tyro.conf.Positional[str]  # the runs before: a folder, or a pattern in quotes
     b: tyro.conf.Positional[str]  # the runs after
+    only_a: list[str] = field(
+        default_factory=list
+    )  # choose among the runs before, as in learning-rate=1e-3 exp-name=ppo
+    only_b: list[str] = field(default_factory=list)  # the same for the runs after
     output: Path = Path("comparison")  # the files' name, to which .md, .png and .svg are added
 
 
@@ -33,16 +39,40 @@ def fail(message: str):
     raise SystemExit(2)
 
 
-def read(name: str, pattern: str) -> dict[str, list[report.Run]]:
+def has(run: report.Run, argument: str, typed: str) -> bool:
+    """Whether the run's argument is what was typed: 1e-3 is 0.001, true is True."""
+    value = run.identity.get(argument)
+    try:
+        return float(value) == float(typed)
+    except (TypeError, ValueError):
+        return str(value).lower() == typed.lower()
+
+
+def choose(runs: list[report.Run], option: str, only: list[str]) -> list[report.Run]:
+    """The runs that have all of the arguments. Ends the program with one line if there are none."""
+    for word in only:
+        argument, _, typed = word.partition("=")
+        argument = argument.replace("-", "_")
+        chosen = [run for run in runs if has(run, argument, typed)]
+        if not chosen:
+            there = sorted({f"{argument}={run.identity[argument]}" for run in runs if argument in run.identity})
+            fail(f"{option} {word}: no run has it; they have {', '.join(there) or f'no argument {argument}'}")
+        runs = chosen
+    return runs
+
+
+def read(name: str, pattern: str, only: list[str]) -> dict[str, list[report.Run]]:
     """The complete runs of one set by environment. Ends the program with one line if they are not of one experiment."""
     folders = sorted(Path(path) for path in glob.glob(pattern) if Path(path).is_dir())
     if not folders:
         fail(f"{name} {pattern}: there is no such folder; name run folders, a folder that holds them, or a pattern")
-    groups = report.group(report.find_runs(folders))
+    option = f"--only-{name.lower()}"
+    groups = report.group(choose(report.find_runs(folders), option, only))
     if not groups:
         fail(f"{name} {pattern}: holds no run that has ended")
     if len(groups) > 1:
-        fail(f"{name} {pattern}: holds runs of several kinds ({'; '.join(groups)}); choose one with a pattern")
+        several = "; ".join(groups)
+        fail(f"{name} {pattern}: holds runs of several kinds ({several}); choose one by {option} ARGUMENT=VALUE")
     (environments,) = groups.values()
     return environments
 
@@ -94,14 +124,11 @@ def picture(rows: list[tuple], names: tuple[str, str], path: Path) -> None:
             axis.spines[["top", "right"]].set_visible(False)
         below.spines["left"].set_visible(False)
     axes[0][0].set_ylabel(f"return, last {report.LAST} episodes")
-    figure.tight_layout()
-    for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):
-        figure.savefig(path.with_name(path.name + suffix), dpi=100, metadata=metadata)
-    plt.close(figure)
+    report.save(figure, path)
 
 
 def main(args: Args) -> None:
-    a, b = read("A", args.a), read("B", args.b)
+    a, b = read("A", args.a, args.only_a), read("B", args.b, args.only_b)
     common = sorted(a.keys() & b.keys())
     if not common:
         fail(f"A has {', '.join(a)} and B has {', '.join(b)}: there is no environment in common")
@@ -120,7 +147,6 @@ def main(args: Args) -> None:
     table = f"A is {names[0]} ({args.a}), B is {names[1]} ({args.b})\n\n"
     header = ["environment", "A", "B", "seeds", "B − A", "95% interval", "verdict"]
     table += report.markdown(header, cells)
-    plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
     labels = ("A", "B") if names[0] == names[1] else (f"A: {names[0]}", f"B: {names[1]}")
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)

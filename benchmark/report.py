@@ -4,12 +4,15 @@
     python benchmark/report.py                         rebuild everything in benchmark/results from the runs kept there
     python benchmark/report.py --keep runs/RUN …       add finished runs to benchmark/results/runs first
 
+Runs of one name that differ in an argument or in the version of their script stand in rows of their own, whose labels
+say in what; what concerns only machine or speed doesn't count (shared.py says what does, and what a version is).
+
 A run's result is the mean return of its last 100 episodes. Tables give the mean ± standard deviation of the results
 over seeds, and their interquartile mean (what is left without the lowest and the highest quarter, Agarwal et al. 2021;
 of three seeds that is all) with a 95% interval: the percentiles of 9,999 bootstrap samples of the seeds. With
 few seeds such an interval is too narrow rather than too wide.
 
-The tables of benchmark/results stand between the comments `<!-- results {script} -->` and `<!-- end of results -->` of
+The tables of benchmark/results stand between the comments `<!-- results {label} -->` and `<!-- end of results -->` of
 README.md and docs/ too.
 """
 
@@ -28,10 +31,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import tyro
-from scipy.stats import bootstrap, trim_mean
+from shared import identity, in_parallel, version_of_run
+
+try:
+    import matplotlib
+    from scipy.stats import bootstrap, trim_mean
+except ImportError as missing:
+    tool = Path(sys.argv[0]).name  # or compare.py, which imports this file
+    print(f"{tool}: error: {missing.name} is not installed; pip install -e '.[benchmark]'", file=sys.stderr)
+    raise SystemExit(2) from None
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -43,8 +53,6 @@ LAST = 100  # episodes that a run's result is the mean of
 POINTS = 201  # of a curve
 BROWSER_POINTS = 101  # of a curve in the HTML report
 PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023"]
-NOT_TRAINING = {"seed", "env_id", "resume", "evaluate", "episodes", "capture_video", "track", "wandb_project_name",
-                "wandb_entity"}  # fmt: skip
 
 
 @dataclass
@@ -53,6 +61,7 @@ class Args:
     output: Path = Path("report")  # folder for the report of those runs
     keep: list[Path] = field(default_factory=list)  # run folders whose episodes and configuration are kept first
     stopped: bool = False  # keep runs that were stopped before their end too, with the step that they reached
+    weights: bool = False  # keep the weights of their last checkpoints too, which the scripts' --evaluate plays
     results: Path = RESULTS  # folder that holds the kept runs and takes their tables and pictures
 
 
@@ -88,13 +97,16 @@ class Run:
             self.arguments = self.config["arguments"]
             self.script, self.env_id = str(self.arguments["exp_name"]), str(self.arguments["env_id"])
             self.seed = int(self.arguments["seed"])
+            self.version = version_of_run(folder, self.config)
+            self.identity = identity(self.arguments) | {"version": self.version}
             self.total = int(self.config.get("stopped_at", self.arguments["total_timesteps"]))  # see keep_run
             self.last_update = self.total // (self.arguments["num_envs"] * self.arguments["num_steps"])
             self.kept = (folder / "episodes.csv.gz").is_file()
             columns, rows = read_csv(folder / ("episodes.csv.gz" if self.kept else "episodes.csv"))
             names = ("global_step", "episodic_return", "seconds")
-            self.steps, self.returns, self.seconds = (rows[:, columns.index(name)] for name in names)  # (E,) each
-        except (OSError, EOFError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            self.steps, self.returns, seconds = (rows[:, columns.index(name)] for name in names)  # (E,) each
+            self.seconds = np.maximum.accumulate(seconds)  # clocks of several processes can run apart a little
+        except (OSError, EOFError, KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
             raise Unreadable(f"{folder}: not a whole run folder ({type(error).__name__}: {error})") from None
         self.label = self.script
 
@@ -150,8 +162,8 @@ class Run:
 
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:
-    """The runs at and below the paths; of two runs of the same arguments the later one. Says on stderr what it leaves
-    out; ends the program with one line if a path is wrong."""
+    """The runs at and below the paths; of two that are the same run the later one. Says on stderr what it leaves out;
+    ends the program with one line if a path is wrong."""
     folders: list[Path] = []
     for path in paths:
         if not path.is_dir():
@@ -167,7 +179,7 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
         except Unreadable as reason:
             print(f"{reason}; it is left out", file=sys.stderr)
             continue
-        same = json.dumps(run.arguments, sort_keys=True)
+        same = json.dumps(run.identity, sort_keys=True)
         if same in runs:
             older, run = sorted((runs[same], run), key=lambda run: run.is_complete)
             print(f"{older.folder}: {run.folder.name} is the same run; it is left out", file=sys.stderr)
@@ -179,20 +191,27 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
 
 
 def label_configurations(runs: list[Run]) -> None:
-    """Runs of one experiment name and environment with different arguments are different experiments: the labels of
-    that name say in what they differ."""
+    """Runs of one experiment name and environment with different arguments, or of different versions of the script, are
+    different experiments: the labels of that name say in what they differ."""
     by_script = defaultdict(lambda: defaultdict(list))
     for run in runs:
         by_script[run.script][run.env_id].append(run)
     for script, environments in by_script.items():
-        differing: dict[str, None] = {}
+        differing: set[str] = set()
         for members in environments.values():
             # An argument that a run lacks is one that its version of the script didn't have yet
-            for name in set.intersection(*(set(run.arguments) for run in members)) - NOT_TRAINING:
-                if len({json.dumps(run.arguments[name]) for run in members}) > 1:
-                    differing[name] = None
+            for name in set.intersection(*(set(run.identity) for run in members)) - {"seed", "env_id"}:
+                if len({json.dumps(run.identity[name]) for run in members}) > 1:
+                    differing.add(name)
+        if "version" in differing:
+            print(f"{script}: the runs are of several versions of the script, which are kept apart", file=sys.stderr)
         for run in (run for members in environments.values() for run in members):
-            run.label = " ".join([script, *(f"{name}={run.arguments.get(name)}" for name in sorted(differing))])
+            run.label = " ".join([script, *(f"{name}={run.identity.get(name)}" for name in sorted(differing))])
+
+
+def slug(label: str) -> str:
+    """The label as the name of a file, below the folder in which it is put."""
+    return re.sub(r"[^\w.=-]+|^\.+", "_", label)[:150]
 
 
 Groups = dict[str, dict[str, list[Run]]]
@@ -212,9 +231,10 @@ def load(results: Path) -> Groups:
     return group(find_runs([results / "runs"])) if any(results.glob("runs/*/*/config.json")) else {}
 
 
-def keep_run(folder: Path, results: Path, stopped: bool = False) -> None:
-    """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}; or of
-    one that was `stopped` before its end, whose configuration then says so, as stopped_at with the last step logged."""
+def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool = False) -> None:
+    """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}, the
+    configuration with the version of the script; or of one that was `stopped` before its end, whose configuration then
+    says so, as stopped_at with the last step logged."""
     try:
         run = Run(folder)
     except Unreadable as reason:
@@ -223,18 +243,38 @@ def keep_run(folder: Path, results: Path, stopped: bool = False) -> None:
         fail(f"{folder}: has not ended, checkpoints/{run.last_update} is missing; resume it first, or use --stopped")
     if run.kept:
         fail(f"{folder}: is kept already; name the run folder that it came from")
-    kept = results / "runs" / run.script / folder.resolve().name
+    kept = results / "runs" / slug(run.script) / folder.resolve().name
     kept.mkdir(parents=True, exist_ok=True)
-    config = (
-        run.config
-        if run.is_complete
-        else run.config | {"stopped_at": int(run.metrics.get("global_step", run.steps)[-1])}
-    )
+    config = run.config | {"version": run.version}
+    if not run.is_complete:
+        config["stopped_at"] = int(run.metrics.get("global_step", run.steps)[-1])
     (kept / "config.json").write_text(json.dumps(config, indent=2))
     with (kept / "episodes.csv.gz").open("wb") as file:
         file.write(gzip.compress((folder / "episodes.csv").read_bytes(), mtime=0))  # the same run gives the same file
     if run.levels:
         (kept / "evaluation.csv.gz").write_bytes(gzip.compress((folder / "evaluation.csv").read_bytes(), mtime=0))
+    if weights:
+        keep_weights(folder, kept)
+
+
+def keep_weights(folder: Path, kept: Path) -> None:
+    """Stores a run's last checkpoint. torch's are stored without Adam's moments, two thirds of them: evaluation needs
+    none, and so their zeros take no room."""
+    found = [path for path in folder.glob("checkpoints/*") if path.suffix in (".pt", ".npz") and path.stem.isdigit()]
+    if not found:
+        fail(f"{folder}: holds no checkpoint; leave --weights out")
+    last = max(found, key=lambda path: int(path.stem))
+    (kept / "checkpoints").mkdir(exist_ok=True)
+    if last.suffix == ".npz":
+        shutil.copy(last, kept / "checkpoints")
+        return
+    import torch
+
+    state = torch.load(last, map_location="cpu", weights_only=True)
+    for moments in state["optimizer"]["state"].values():
+        zeros = {name: torch.zeros(()).expand(x.shape) for name, x in moments.items() if x.ndim}  # one number in a file
+        moments.update(zeros)
+    torch.save(state, kept / "checkpoints" / last.name)
 
 
 # -------------------------------------------------------------------------------------------------------------- Numbers
@@ -353,17 +393,20 @@ def full_table(label: str, environments: dict[str, list[Run]]) -> str:
     return markdown([*header, "minutes, Nov 2023"], rows)
 
 
+def faster(measured: dict, kind: str, base: str) -> str:
+    """How much faster something was than `base`: the median of the rounds' ratios, and their range."""
+    ratios = [one[kind][base] for one in measured["rounds"]]
+    return f"{measured['medians'][kind][base]:.1f}× ({min(ratios):.1f}–{max(ratios):.1f})"
+
+
 def speed_table(results: Path) -> str:
     """Markdown: what benchmark/throughput.py measured, medians of its rounds, one row a script and set of arguments."""
-    lines = [
-        "| script | environment | steps/s | stable-baselines3, default threads | stable-baselines3, 1 thread "
-        "| faster by | launch to first update | peak memory |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    header = ["script", "environment", "steps/s", "stable-baselines3, default threads", "stable-baselines3, 1 thread",
+              "faster than the next row", "launch to first update", "peak memory"]  # fmt: skip
+    lines = [f"| {' | '.join(header)} |", "|---|---|---:|---:|---:|---:|---:|---:|"]
     for path in sorted(results.glob("throughput/*.json"), key=lambda path: (len(path.stem), path.stem)):
         measured = json.loads(path.read_text())
-        medians, environment = measured["medians"], measured["rounds"][0]["script"]["arguments"]["env_id"]
-        sb3 = [medians[key] for key in ("default threads", "1 thread") if key in medians]
+        medians, arguments = measured["medians"], measured["rounds"][0]["script"]["arguments"]
         launch = f"{medians['launch']['first_row_seconds']:.1f} s | {medians['launch']['peak_mb']:.0f} MB"
         for key, kind, option in (("script", "ratios", "arguments"), ("against", "against_ratios", "against")):
             if key not in medians:
@@ -371,13 +414,56 @@ def speed_table(results: Path) -> str:
             name = f"{path.stem}.py {measured['options'].get(option) or ''}".strip()
             if (processes := measured["options"].get("processes", 1)) > 1:
                 name = f"{processes if key == 'script' else 1} × {name}"
-            speeds = [f"{speed['steps_per_second']:,.0f}" for speed in (medians[key], *sb3)] + ["–"] * (2 - len(sb3))
-            ratios = {base: f"{ratio:.1f}×" for base, ratio in medians.get(kind, {}).items()}
-            next_row = f"{ratios.pop('against')} the next row" if "against" in ratios else ""
-            shown = filter(None, [" and ".join(ratios.values()), next_row])
-            cells = [name, environment, *speeds, ", ".join(shown) or "–"]
+            cells = [name, arguments["env_id"], f"{medians[key]['steps_per_second']:,.0f}"]
+            for base in ("default threads", "1 thread"):
+                sides = {"": base}
+                if in_parallel(arguments):
+                    sides = {"serial ": base, "SubprocVecEnv ": f"{base}, SubprocVecEnv"}
+                speeds = {what: medians[one]["steps_per_second"] for what, one in sides.items() if one in medians}
+                theirs = [f"{what}{x:,.0f}: {faster(measured, kind, sides[what])}" for what, x in speeds.items()]
+                cells.append(", ".join(theirs) or "–")
+            cells.append(faster(measured, kind, "against") if "against" in medians.get(kind, {}) else "–")
             lines.append(f"| {' | '.join([*cells, launch if key == 'script' else '– | –'])} |")
     return "\n".join(lines) + "\n"
+
+
+def growth_table(measured: dict) -> str:
+    """Markdown: what throughput.py --vary measured, medians of its rounds, one row a value of the argument."""
+    rows = []
+    for value, medians in measured["medians"].items():
+        speeds = [one[value]["script"]["steps_per_second"] for one in measured["rounds"]]
+        speed = f"{medians['script']['steps_per_second']:,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})"
+        parts = [f"{ms:.1f}" for ms in (medians["script"]["ms_per_update"], *medians["script"]["ms"].values())]
+        rows.append([value, speed, *parts, f"{medians['launch']['peak_mb']:.0f} MB"])
+    header = [measured["options"]["vary"][0], "steps/s", "ms per update", "environment", "policy", "update"]
+    return markdown([*header, "peak memory"], rows)
+
+
+def growth_picture(measured: dict, path: Path) -> None:
+    """The same as path.png and path.svg: speed, where a step's time goes, memory."""
+    medians = measured["medians"]
+    scripts, x = [one["script"] for one in medians.values()], range(len(medians))
+    figure, (speed, split, memory) = plt.subplots(1, 3, figsize=(12, 3.2))
+    speed.plot(x, [one["steps_per_second"] for one in scripts], "o-", color="tab:blue")
+    speed.set_ylabel("steps/s")
+    below = np.zeros(len(x))
+    for part in scripts[0]["ms"]:
+        share = [one["ms"][part] / one["ms_per_update"] / one["steps_per_second"] * 1e6 for one in scripts]
+        split.bar(x, share, bottom=below, label=part)
+        below += share
+    split.set_ylabel("µs per step")
+    split.legend(fontsize=8)
+    memory.bar(x, [one["launch"]["peak_mb"] for one in medians.values()], color="tab:gray")
+    memory.set_ylabel("peak memory, MB")
+    for axis in (speed, split, memory):
+        axis.set_xticks(x, list(medians))
+        axis.set_xlabel(measured["options"]["vary"][0])
+        axis.set_ylim(bottom=0)
+        axis.yaxis.set_major_formatter(thousands)
+        axis.grid(alpha=0.3, axis="y")
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    save(figure, path)
 
 
 def time_table(results: Path) -> str:
@@ -422,6 +508,12 @@ def draw(panels: list[tuple[str, list[tuple]]], xlabel: str, path: Path) -> None
             axis.legend(fontsize=8)
     for axis in axes[:, 0]:
         axis.set_ylabel(f"return, last {LAST} episodes")
+    save(figure, path)
+
+
+def save(figure, path: Path) -> None:
+    """The figure as path.svg and path.png."""
+    plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
     figure.tight_layout()
     for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):
         figure.savefig(path.with_name(path.name + suffix), dpi=100, metadata=metadata)
@@ -471,8 +563,9 @@ def reproduction(run: Run) -> str:
 
 
 def config_rows(config: dict) -> list[list[str]]:
-    """The configuration as rows of a name and a value: the arguments first, then versions, hardware and the commit."""
-    parts = {"": config["arguments"]} | {name: config.get(name) for name in ("versions", "hardware", "git_commit")}
+    """The configuration as rows of a name and a value: the arguments first, and what the machine made of them."""
+    parts = {"": config["arguments"], "resolved": config.get("resolved", {})}
+    parts |= {name: config.get(name) for name in ("versions", "hardware", "git_commit")}
     rows = []
     for part, values in parts.items():
         for name, value in values.items() if isinstance(values, dict) else [("", values)]:
@@ -543,10 +636,6 @@ def write_page(runs: list[Run], output: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- The commands
 
 
-def slug(label: str) -> str:
-    return re.sub(r"[^\w.=-]+", "_", label)[:150]
-
-
 def report_runs(paths: list[Path], output: Path) -> None:
     """Everything about some run folders, into the output folder."""
     runs = find_runs(paths)
@@ -581,20 +670,22 @@ def rebuild_results(results: Path) -> None:
         pictures(environments, results / slug(label))
         print(f"{label}\n{tables[label]}")
     tables |= {"speed": speed_table(results), "time_to_return": time_table(results)}
+    for path in sorted(results.glob("growth/*.json")):
+        tables[f"growth_{path.stem}"] = growth_table(measured := json.loads(path.read_text()))
+        growth_picture(measured, path.with_suffix(""))
     if results == RESULTS:
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
             page.write_text(place_tables(page.read_text(), tables))
 
 
 def main(args: Args) -> None:
-    plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
     if args.runs and args.keep:
         fail("--keep: adds to the results of the repository, so it takes no other runs beside it; make two calls")
     if args.runs:
         report_runs(args.runs, args.output)
         return
     for run in args.keep:
-        keep_run(run, args.results, args.stopped)
+        keep_run(run, args.results, args.stopped, args.weights)
     rebuild_results(args.results)
 
 

@@ -1,13 +1,15 @@
 """Runs a script on several environments and seeds, here or on a cluster, and loses nothing on the way.
 
     python benchmark/sweep.py --command "python cleanrl/ppo.py" --env-ids CartPole-v1 Acrobot-v1 --workers 2
+    python benchmark/sweep.py … --grid learning-rate=1e-3,3e-4 num-envs=4,8      every combination of them
     python benchmark/sweep.py … --status           what the run folders say, from anywhere that sees them
     python benchmark/sweep.py … --slurm            one array job, a task a run
     python benchmark/sweep.py … --aws-batch --job-queue Q --job-definition D --folder /mnt/runs
 
-A run is recognised by its folder: config.json equals the arguments of the command, and the script that ran is the
-script as it is now. If its last checkpoint is there, it is skipped; if an earlier one is, it is resumed. Each run holds
-a lock on its log for as long as any process of it lives, so two sweeps never train the same run at the same time.
+A run is recognised by its folder: its arguments are those of the command, but for what concerns only speed or machine,
+and its script has the version that it has now (shared.py says which arguments, and what a version is). If its last
+checkpoint is there, it is skipped; if an earlier one is, it is resumed. Each run holds a lock on its log for as long as
+any process of it lives, so two sweeps never train the same run at the same time.
 """
 
 import ast
@@ -16,7 +18,9 @@ import ctypes
 import fcntl
 import hashlib
 import io
+import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -32,12 +36,8 @@ from datetime import datetime
 from pathlib import Path
 from string import Template
 
-import psutil
 import tyro
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from shared import identity, script_words, version
 
 SWEEP = Path(__file__).resolve()
 ATTEMPTS = 2  # starts of a run before it counts as failed
@@ -50,13 +50,14 @@ class Args:
     # what to run
     env_ids: list[str] = field(default_factory=list)  # environments
     command: str = "python cleanrl/ppo.py"  # what trains; --env-id and --seed are added to it
-    num_seeds: int = 3  # runs of each environment
+    grid: list[str] = field(default_factory=list)  # arguments to combine, as in learning-rate=1e-3,3e-4 num-envs=4,8
+    num_seeds: int = 3  # runs of each environment, with each combination
     start_seed: int = 1  # seed of the first of them
     any_source: bool = False  # count runs of another version of the script too
     folder: str = "."  # folder of runs/ and logs/; for --aws-batch, where the container has the mounted or synced path
     # here
     workers: int = 1  # runs at a time
-    threads: int | None = None  # CPU threads of a run (OMP_NUM_THREADS); the cores are shared out if not given
+    threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
     status: bool = False  # only show what the run folders say; exit status 0 if every run is done, else 1
     task: str | None = None  # do one run only: its number from 0, or the environment variable that holds the number
     # a cluster
@@ -99,12 +100,13 @@ class Job:
 
     env_id: str
     seed: int
+    point: str  # of the grid
     words: list[str]  # what starts it, less the interpreter's path
     start_of_resume: list[str]  # what resumes it, up to the name of the run folder
     arguments: dict  # as config.json has them
     last_update: int  # whose checkpoint ends the run
     script: Path
-    source: bytes  # of the script, as it was when the run was started last
+    version: str  # of the script, as it was when the run was started last
     log: Path
     state: str = "queued"  # or running, elsewhere (in a process of another sweep), done, failed, stopped
     note: str = ""
@@ -114,7 +116,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        return f"{self.env_id} seed {self.seed}"
+        return f"{self.env_id} {self.point} seed {self.seed}".replace("  ", " ")
 
 
 def script_arguments(script: Path) -> type:
@@ -152,8 +154,21 @@ def script_arguments(script: Path) -> type:
              "dataclass that uses nothing but imports and constants of the script")  # fmt: skip
 
 
+def grid_points(grid: list[str]) -> list[list[str]]:
+    """Every combination of the grid's values, each as words for a script's command line."""
+    axes = []
+    for axis in grid:
+        name, _, values = axis.partition("=")
+        if not re.fullmatch(r"[\w-]+", name) or not values:
+            fail(f"--grid {axis}: write an argument and its values, like learning-rate=1e-3,3e-4")
+        flag, switch = name.replace("_", "-"), {"true": "", "false": "no-"}
+        words = [(x, switch.get(x.lower())) for x in values.split(",")]
+        axes.append([f"--{flag}={x}" if prefix is None else f"--{prefix}{flag}" for x, prefix in words])
+    return [list(point) for point in itertools.product(*axes)]
+
+
 def make_jobs(args: Args) -> list[Job]:
-    """Environments × seeds in the order in which they run, the first seed of every environment first."""
+    """Environments × grid × seeds in the order in which they run, the first seed of everything first."""
     try:
         words = shlex.split(args.command)
     except ValueError as error:
@@ -162,35 +177,35 @@ def make_jobs(args: Args) -> list[Job]:
     if position is None or not Path(words[position]).is_file():
         missing = "names no script that ends in .py" if position is None else f"there is no {words[position]}"
         fail(f'--command "{args.command}": {missing}; write it like "python cleanrl/ppo.py --gamma 0.9"')
-    if taken := {"--env-id", "--seed", "--resume", "--evaluate"} & {word.split("=")[0] for word in words}:
-        fail(f"--command: holds {' '.join(sorted(taken))}, which the sweep sets itself; leave it out")
+    points = grid_points(args.grid)
+    typed = [word.split("=")[0] for word in words + points[0]]
+    if taken := {"--env-id", "--seed", "--resume", "--evaluate"} & {*typed}:
+        fail(f"--command, --grid: hold {' '.join(sorted(taken))}, which the sweep sets itself; leave it out")
     if args.env_ids != list(dict.fromkeys(args.env_ids)) or not args.env_ids:
         fail(f"--env-ids {' '.join(args.env_ids)}: needs one or more environments, each of them once")
     script, kind = Path(words[position]).resolve(), script_arguments(Path(words[position]))
     if args.folder != ".":
         words[position] = str(script)  # the run's working folder is another
-    jobs = []
-    for seed in range(args.start_seed, args.start_seed + args.num_seeds):
-        for env_id in args.env_ids:
-            options = [*words[position + 1 :], "--env-id", env_id, "--seed", str(seed)]
-            wanted = parse(kind, options, f"--command: {script.name} would not take it: ")
-            try:
-                arguments, name, last_update = (
-                    json.loads(json.dumps(asdict(wanted))),
-                    wanted.exp_name,
-                    wanted.num_updates,
-                )
-            except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:
-                fail(f"--command: {script.name} with {' '.join(options)} makes no run with num_updates: {error}")
-            if last_update < 1:
-                fail(f"--command: {wanted.total_timesteps} --total-timesteps are less than one update; use more")
-            start_of_resume = words[: position + 1] + (["--env-id", env_id] if ":" in env_id else []) + ["--resume"]
-            digest = hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:8]
-            log = Path("logs", re.sub("[/:]", "_", f"{env_id}__{name}__{seed}__{digest}.log"))
-            start = words[: position + 1] + options
-            jobs.append(
-                Job(env_id, seed, start, start_of_resume, arguments, last_update, script, script.read_bytes(), log)
-            )
+    jobs, seen = [], set()
+    seeds = range(args.start_seed, args.start_seed + args.num_seeds)
+    for seed, env_id, point in itertools.product(seeds, args.env_ids, points):
+        options = [*words[position + 1 :], *point, "--env-id", env_id, "--seed", str(seed)]
+        wanted = parse(kind, script_words(options), f"--command, --grid: {script.name} would not take it: ")
+        try:
+            arguments, name, last_update = json.loads(json.dumps(asdict(wanted))), wanted.exp_name, wanted.num_updates
+        except (AttributeError, TypeError, ValueError, ZeroDivisionError) as error:
+            fail(f"--command: {script.name} with {' '.join(options)} makes no run with num_updates: {error}")
+        if last_update < 1:
+            fail(f"--command: {wanted.total_timesteps} --total-timesteps are less than one update; use more")
+        digest = hashlib.sha256(json.dumps(identity(arguments), sort_keys=True).encode()).hexdigest()[:8]
+        if digest in seen:
+            fail(f"--grid {' '.join(args.grid)}: {' '.join(point)} is the same run as one before it; leave it out")
+        seen.add(digest)
+        jobs.append(Job(
+            env_id, seed, " ".join(word.removeprefix("--") for word in point), words[: position + 1] + options,
+            [*words[: position + 1], "--resume"], arguments, last_update, script, version(script.read_text()),
+            Path("logs", re.sub("[/:]", "_", f"{env_id}__{name}__{seed}__{digest}.log")),
+        ))  # fmt: skip
     return jobs
 
 
@@ -209,22 +224,24 @@ class Folders:
     def __init__(self, folder: Path, any_source: bool):
         self.folder, self.any_source, self.known = folder, any_source, {}
 
-    def read(self, run: Path) -> tuple[dict, dict[str, bytes]] | None:
+    def read(self, run: Path) -> tuple[dict, dict[str, str]] | None:
+        """What makes the run what it is, and the version of each script in it."""
         if run not in self.known:
             try:
-                arguments = json.loads((run / "config.json").read_text())["arguments"]
-            except (OSError, ValueError, KeyError, TypeError):
+                arguments = identity(json.loads((run / "config.json").read_text())["arguments"])
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
                 return None  # not a run folder, or not one yet
-            self.known[run] = arguments, {path.name: path.read_bytes() for path in run.glob("*.py")}
+            versions = {path.name: version(path.read_text(errors="replace")) for path in run.glob("*.py")}
+            self.known[run] = arguments, versions
         return self.known[run]
 
     def matching(self, job: Job, of_any_source: bool = False) -> list[Path]:
         """The job's run folders, the furthest last."""
         found = []
         for run in self.folder.glob("runs/*/"):
-            arguments, sources = self.read(run) or (None, None)
-            same_source = sources and sources.get(job.script.name) == job.source
-            if arguments == job.arguments and (same_source or of_any_source or self.any_source):
+            arguments, versions = self.read(run) or (None, {})
+            same_source = versions.get(job.script.name) == job.version
+            if arguments == identity(job.arguments) and (same_source or of_any_source or self.any_source):
                 found.append(run)
         return sorted(found, key=lambda run: (last_checkpoint(run), run.stat().st_mtime, run.name))
 
@@ -233,12 +250,14 @@ class Folders:
 
 
 def in_use(run: Path) -> bool:
-    """Whether a process of this machine, perhaps one that was started by hand, is writing to the run folder."""
-    path = str((run / "metrics.csv").resolve())
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if any(file.path == path for file in process.open_files()):
-                return True
+    """Whether a process, perhaps one that was started by hand, holds the lock of the run folder: it is training it."""
+    try:
+        with (run / "lock").open() as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except (BlockingIOError, PermissionError):  # which of the two, POSIX leaves open
+        return True
     return False
 
 
@@ -312,7 +331,8 @@ class Sweep:
         self.folders, self.queue, self.stops = Folders(self.folder, args.any_source), deque(jobs), []
         self.stopped_at: float | None = None
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self.threads = args.threads or max(1, cores // args.workers)
+        processes = re.search(r"--nproc[-_]per[-_]node[= ](\d+)", args.command)  # torchrun's
+        self.threads = max(1, (args.threads or cores // args.workers) // (int(processes[1]) if processes else 1))
         self.libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def start(self, job: Job) -> bool:
@@ -322,7 +342,7 @@ class Sweep:
             job.state, job.note = "elsewhere", "in a process that another call started"
             return False
         with log:
-            job.source = job.script.read_bytes()  # it may have been edited since the sweep began
+            job.version = version(job.script.read_text())  # it may have been edited since the sweep began
             runs = self.folders.matching(job)
             if runs and last_checkpoint(runs[-1]) >= job.last_update:
                 job.state = "done"
@@ -422,19 +442,14 @@ class Sweep:
 # -------------------------------------------------------------------------------------------------------------- Display
 
 
-def table(jobs: list[Job], folders: Folders, height: int | None = None) -> Table:
-    """The runs, those that matter most first if there is no room for all."""
+def table(jobs: list[Job], folders: Folders, height: int | None = None) -> list[tuple[str, str]]:
+    """The lines of a table of the runs, each with the state that it shows; those that matter most first if there is no
+    room for all."""
     ranks = ["failed", "running", "elsewhere", "stopped", "interrupted", "queued", "done"]
     shown = jobs
     if height is not None and len(jobs) > height:
         shown = sorted(jobs, key=lambda job: ranks.index(job.state))[:height]
-    counts = Counter(job.state for job in jobs)
-    caption = ", ".join(f"{counts[state]} {state}" for state in reversed(ranks) if counts[state])
-    result = Table(caption=caption, caption_justify="left")
-    for name in ("environment", "seed", "state", "steps", "steps/s", "return"):
-        result.add_column(name, justify="right" if name not in ("environment", "state") else "left", no_wrap=True)
-    result.add_column("")
-    colours = {"failed": "red", "running": "cyan", "done": "green"}
+    rows = [["environment", "arguments", "seed", "state", "steps", "steps/s", "return", ""]]
     for job in shown:
         cells = ["", "", ""]
         if runs := folders.matching(job):
@@ -442,9 +457,16 @@ def table(jobs: list[Job], folders: Folders, height: int | None = None) -> Table
             step, speed, mean_return = progress(newest)
             share = step / job.arguments["total_timesteps"]
             cells = [f"{step:,} ({share:.0%})", f"{speed:,.0f}", "" if mean_return is None else f"{mean_return:.1f}"]
-        state = Text(job.state, style=colours.get(job.state, ""))
-        result.add_row(Text(job.env_id), str(job.seed), state, *cells, Text(job.note))
-    return result
+        rows.append([job.env_id, job.point, str(job.seed), job.state, *cells, job.note])
+    if not any(job.point for job in jobs):
+        rows = [[row[0], *row[2:]] for row in rows]
+    widths, left = [max(map(len, column)) for column in zip(*rows)], ("environment", "arguments", "state", "")
+    lines = []
+    for row, state in zip(rows, ["", *(job.state for job in shown)]):
+        aligned = [f"{x:{'<' if name in left else '>'}{width}}" for x, name, width in zip(row, rows[0], widths)]
+        lines.append(("  ".join(aligned).rstrip(), state))
+    counts = Counter(job.state for job in jobs)
+    return [*lines, (", ".join(f"{counts[state]} {state}" for state in reversed(ranks) if counts[state]), "")]
 
 
 class Lines:
@@ -467,19 +489,20 @@ class Lines:
 
 
 class LiveTable:
-    """The table, drawn anew every half second, and by no thread of its own: the sweep forks."""
+    """The table, drawn anew in its place every half second."""
 
     def __init__(self):
-        self.live, self.drawn = Live(auto_refresh=False, transient=True), 0.0
+        self.height, self.drawn = 0, -math.inf
 
     def __call__(self, sweep: Sweep, last: bool = False) -> None:
-        if last:
-            self.live.stop()
-            self.live.console.print(table(sweep.jobs, sweep.folders))
-        elif time.monotonic() - self.drawn > 0.5:
-            self.drawn = time.monotonic()
-            self.live.start()
-            self.live.update(table(sweep.jobs, sweep.folders, self.live.console.height - 6), refresh=True)
+        if not last and time.monotonic() - self.drawn < 0.5:
+            return
+        columns, height = shutil.get_terminal_size()
+        lines = table(sweep.jobs, sweep.folders, None if last else height - 4)
+        colours = {"failed": "31", "running": "36", "done": "32"}
+        shown = [f"\033[{colours.get(state, '')}m{line[:columns]}\033[m" for line, state in lines]
+        print(f"\033[{self.height}F\033[J" if self.height else "", "\n".join(shown), sep="", flush=True)
+        self.height, self.drawn = len(shown), time.monotonic()
 
 
 def report_failures(sweep: Sweep) -> None:
@@ -535,6 +558,7 @@ def command_line(args: Args, python: str, sweep: str, folder: str) -> list[str]:
     """The words that make the same sweep somewhere else; --task N then picks a run of it."""
     words = [python, sweep, "--env-ids", *args.env_ids, "--command", args.command]
     words += ["--num-seeds", str(args.num_seeds), "--start-seed", str(args.start_seed), "--folder", folder]
+    words += ["--grid", *args.grid] if args.grid else []
     threads = args.threads or args.cpus
     return words + (["--threads", str(threads)] if threads else []) + (["--any-source"] if args.any_source else [])
 
@@ -658,8 +682,7 @@ def main(args: Args) -> int:
         submit_to_slurm(jobs, args)
         return 0
     if args.status:
-        width = None if sys.stdout.isatty() else 160
-        Console(width=width).print(table(jobs, folders))
+        print(*(line for line, _ in table(jobs, folders)), sep="\n")
         return int(any(job.state != "done" for job in jobs))
     sweep = Sweep(jobs, args)
     status = sweep.run(LiveTable() if sys.stdout.isatty() and args.task is None else Lines())

@@ -2,13 +2,16 @@
 
     python benchmark/throughput.py --script ppo
     python benchmark/throughput.py --script ppo_atari --arguments="--precision bf16" --against="--precision fp32"
+    python benchmark/throughput.py --script ppo --vary num-envs 4 16 64 256
 
 Every measurement has a process of its own. The script trains at its defaults, but for --arguments, and is timed from
 outside, by HOOKS, until enough updates were seen. --against measures it once more, with other arguments, and in one
-process if --processes starts more. Times are of
-the wall clock: medians over the updates after the warm-up, and in the table over the rounds. A ratio is the median of
-the rounds' ratios, each within one round, so a slow hour of the machine hardly moves it. stable-baselines3 runs as it
-installs, with torch's default number of threads, and with one thread, which suits small networks better.
+process if --processes starts more. Times are of the wall clock: medians over the updates after the warm-up, and in the
+table over the rounds. A ratio is the median of the rounds' ratios, each within one round, with their range, so a slow
+hour of the machine hardly moves it. stable-baselines3 runs as it installs, with torch's default number of threads, and
+with one thread, which suits small networks better; where the script steps its environments in worker processes or C++
+threads, it is measured with its SubprocVecEnv, too. --vary measures how speed, split and memory grow with an argument
+of the script, or with `processes`.
 """
 
 import contextlib
@@ -28,21 +31,27 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 import tyro
+from shared import in_parallel, script_words
 
 ROOT = Path(__file__).resolve().parents[1]
 HOOKS = {  # the functions to time: of each list the first that the script has
     "environment": ["NormalizedVectorEnv.step", "VectorEnv.step"],
     "end of the rollout": ["compute_gae"],  # as it is called
-    "end of the update": ["RunLog.write"],  # as it returns
+    "end of the update": ["SharedRun.log", "Run.log"],  # as it returns
 }
 PARTS = ("environment", "policy", "update")  # update: from the advantages to the log; policy: all the rest
-SB3_THREADS = {"default threads": None, "1 thread": 1}
+SB3 = {  # threads of torch (None: its default), and whether environments are worker processes
+    "default threads": (None, False),
+    "1 thread": (1, False),
+    "default threads, SubprocVecEnv": (None, True),
+    "1 thread, SubprocVecEnv": (1, True),
+}
 SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of a rollout, as one minibatch of the usual size: quicker
 DEFAULTS = {  # what isn't typed
     "ppo_atari": {"arguments": "--precision bf16", "against": ""},
@@ -68,9 +77,10 @@ class Args:
     processes: int = 1  # processes of the script, as torchrun starts them
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
-    rounds: int = 3  # rounds, each with one measurement of everything
+    rounds: int = 5  # rounds, each with one measurement of everything
     sb3: bool = True  # measure stable-baselines3 too
-    output: str | None = None  # JSON file, instead of benchmark/results/throughput/{script}.json
+    vary: list[str] = field(default_factory=list)  # an argument and its values, instead: how the script's speed grows
+    output: str | None = None  # JSON file, instead of {script}.json or growth/{script}_{argument}.json in the results
 
 
 def fail(message: str):
@@ -139,19 +149,24 @@ class Stopwatch:
             "laps_ms": [[round(1e3 * seconds, 3) for seconds in lap] for lap in self.laps],
         }
 
-    def environment_limit(self) -> float:
-        """Steps per second of the script's environments alone, by random actions, from where the training left them."""
+    def environment_limit(self, args) -> float:
+        """Steps per second of the script's environments alone, by random actions, from fresh episodes."""
         import numpy as np
 
-        step, (envs, actions) = self.last_call
+        step, (trained, actions) = self.last_call
+        envs = type(trained)(args)
+        envs.reset(list(range(len(actions))))
         drawn = np.array([[envs.action_space.sample() for _ in actions] for _ in range(100)])
-        drawn = drawn.tolist() if isinstance(actions, list) else drawn.astype(actions.dtype)
+        drawn = drawn.reshape(100, *np.shape(actions)).astype(np.asarray(actions).dtype)
         count, start = 0, time.perf_counter()
         while time.perf_counter() - start < self.seconds / 2:
             for random_actions in drawn:
                 step(envs, random_actions)
             count += len(drawn) * len(actions)
-        return count / (time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        if hasattr(envs, "close"):
+            envs.close()
+        return count / seconds
 
 
 def hook(owner, name: str, before=lambda: None, after=lambda: None) -> None:
@@ -181,13 +196,13 @@ def typed(env_id: str | None, arguments: str) -> list[str]:
     return [*(["--env-id", env_id] if env_id else []), *shlex.split(arguments)]
 
 
-def train(folder: str, script: str, env_id: str | None, arguments: str, stopwatch: Stopwatch | None = None) -> dict:
+def train(folder: str, script: str, env_id: str | None, arguments: str, stopwatch: Stopwatch | None = None):
     """Trains by the script's main, in the folder and without a word, until the stopwatch has seen enough of it. Returns
-    the arguments that it has."""
+    the arguments that it has, as an object of the script."""
     sys.path.insert(0, str(ROOT / "cleanrl"))
     module = importlib.import_module(script)
-    sys.argv = [str(ROOT / "cleanrl" / f"{script}.py"), *typed(env_id, arguments)]
-    args = module.parse_arguments()
+    sys.argv = [str(ROOT / "cleanrl" / f"{script}.py"), *script_words(typed(env_id, arguments))]
+    args = tyro.cli(module.Args, args=sys.argv[1:])
     with contextlib.chdir(folder), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         if stopwatch is None:
             module.main(args)
@@ -197,7 +212,8 @@ def train(folder: str, script: str, env_id: str | None, arguments: str, stopwatc
             hook(*find_hook(module, "end of the rollout"), before=stopwatch.end_rollout)
             hook(*find_hook(module, "end of the update"), after=stopwatch.end_update)
             stopwatch.watch(lambda: module.main(args))
-    return asdict(args)
+        config = json.loads(next(Path().glob("runs/*/config.json")).read_text())
+    return module.Args(**config["arguments"] | config["resolved"])
 
 
 @contextlib.contextmanager
@@ -210,6 +226,7 @@ def joined(processes: int, folder: str, *script: str | None):
         world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
         os.environ |= {name: str(value) for name, value in world.items()}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         if rank:  # a process gets the variables of the moment
             others.append(multiprocessing.get_context("spawn").Process(target=train, args=(folder, *script)))
             others[-1].start()
@@ -227,11 +244,13 @@ def measure_script(
     stopwatch = Stopwatch(warm_up, seconds)
     with tempfile.TemporaryDirectory() as folder, joined(processes, folder, script, env_id, arguments):
         args = train(folder, script, env_id, arguments, stopwatch)
-    return stopwatch.result(args) | {"environment_limit": stopwatch.environment_limit(), "arguments": args}
+    limit = stopwatch.environment_limit(args)
+    return stopwatch.result(asdict(args)) | {"environment_limit": limit, "arguments": asdict(args)}
 
 
-def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float) -> dict:
-    """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default).
+def measure_sb3(args: dict, threads: int | None, workers: bool, warm_up: float, seconds: float) -> dict:
+    """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default),
+    with its environments stepped in turn (DummyVecEnv, its default) or by `workers`, a process each (SubprocVecEnv).
     Its MlpPolicy is two networks of 64 and 64 tanh units, its CnnPolicy the convolutions of Nature, like the script's;
     games go through its own Atari wrappers, which are the script's details. It writes no log, the script does."""
     import gymnasium as gym
@@ -239,7 +258,7 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
     from gymnasium.spaces import Box
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-    from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
     if threads:
         torch.set_num_threads(threads)
@@ -253,7 +272,9 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
         gym.register_envs(ale_py)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         policy, make_envs = "CnnPolicy", make_atari_env
-    envs = make_envs(env_id, args["num_envs"], seed=args["seed"])
+    # Forked workers know the games that were registered here
+    kind = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}} if workers else {}
+    envs = make_envs(env_id, args["num_envs"], seed=args["seed"], **{"vec_env_cls": DummyVecEnv} | kind)
     if policy == "CnnPolicy":
         envs = VecFrameStack(envs, 4)
     elif len(envs.observation_space.shape) > 1:
@@ -273,6 +294,7 @@ def measure_sb3(args: dict, threads: int | None, warm_up: float, seconds: float)
     hook(model.rollout_buffer, "compute_returns_and_advantage", before=stopwatch.end_rollout)
     hook(model, "train", after=stopwatch.end_update)
     stopwatch.watch(lambda: model.learn(args["total_timesteps"]))
+    envs.close()
     return stopwatch.result(args) | {"threads": torch.get_num_threads()}
 
 
@@ -327,8 +349,11 @@ def measure_round(args: Args) -> dict:
         result[key] = in_child(measure_script, *training, args.warm_up, args.seconds)
         print(f"{name}: {result[key]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
     if args.sb3:
-        for name, threads in SB3_THREADS.items():
-            result[name] = in_child(measure_sb3, result["script"]["arguments"], threads, args.warm_up, args.seconds)
+        arguments = result["script"]["arguments"]
+        for name, (threads, workers) in SB3.items():
+            if workers and not in_parallel(arguments):
+                continue
+            result[name] = in_child(measure_sb3, arguments, threads, workers, args.warm_up, args.seconds)
             print(f"stable-baselines3, {name}: {result[name]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
     for kind, key in (("ratios", "script"), ("against_ratios", "against")):
         others = [name for name in result if name not in ("script", key)]
@@ -352,9 +377,17 @@ def markdown_table(args: Args, result: dict, rounds: list[dict]) -> str:
     """The medians of the rounds as a table for people."""
     shown = names(args)
     faster = {kind: shown[key] for kind, key in (("ratios", "script"), ("against_ratios", "against")) if kind in result}
-    shown |= {name: f"stable-baselines3, {name}" for name in SB3_THREADS if name in result}
+    shown |= {name: f"stable-baselines3, {name}" for name in SB3 if name in result}
     columns = [f"{name} is faster by" for name in faster.values()]
-    header = ["", "steps/s", *columns, "ms per update", *PARTS, "first update, s", "peak memory, MB"]
+    header = [
+        f"medians, rounds: {len(rounds)}",
+        "steps/s",
+        *columns,
+        "ms per update",
+        *PARTS,
+        "first update, s",
+        "peak memory, MB",
+    ]
     rows = [header, ["---", *["---:"] * (len(header) - 1)]]
     for key, name in shown.items():
         cells = [name, f"{result[key]['steps_per_second']:,.0f}"]
@@ -382,14 +415,11 @@ def describe_machine() -> dict:
     }
 
 
-def main(args: Args) -> None:
-    """Measures, writes the JSON and prints the table."""
+def validate(args: Args) -> None:
+    """Ends the program with one line at the first option that can't work."""
     scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
     if args.script not in scripts:
         fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
-    if args.arguments is args.against is None:
-        args = replace(args, **DEFAULTS.get(args.script, {}))
-    args.arguments = args.arguments or ""
     if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
         fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
     several = "WORLD_SIZE" in (ROOT / "cleanrl" / f"{args.script}.py").read_text()
@@ -397,20 +427,48 @@ def main(args: Args) -> None:
         fail(f"--processes {args.processes}: {args.script}.py takes {'1 to 64' if several else 'only one'}; change one")
     if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
         fail("stable-baselines3 is not installed; pip install stable-baselines3==2.9.2, or leave it out by --no-sb3")
+
+
+def points(args: Args) -> dict[str, Args]:
+    """What --vary measures, by the argument's value."""
+    name, *values = args.vary
+    name = name.removeprefix("--").replace("_", "-")
+    if len(values) < 2 or len({*values}) < len(values) or (name == "processes" and not all(map(str.isdigit, values))):
+        fail(f"--vary {' '.join(args.vary)}: needs an argument and two or more values, like num-envs 4 16 64")
+    alone = replace(args, against=None, sb3=False)
+    if name == "processes":
+        return {value: replace(alone, processes=int(value)) for value in values}
+    return {value: replace(alone, arguments=f"{args.arguments} --{name} {value}".strip()) for value in values}
+
+
+def main(args: Args) -> None:
+    """Measures, writes the JSON and prints the table."""
+    if args.arguments is args.against is None:
+        args = replace(args, **DEFAULTS.get(args.script, {}))
+    args = replace(args, arguments=args.arguments or "", sb3=args.sb3 and not args.vary)
+    varied = points(args) if args.vary else {}
+    for one in varied.values() or [args]:
+        validate(one)
+    if args.vary:
+        import report  # its table and pictures; here, since it needs further packages
     result, rounds = {"options": asdict(args), **describe_machine()}, []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
-        rounds.append(measure_round(args))
+        measured = {value: measure_round(one) for value, one in varied.items()}
+        rounds.append(measured or measure_round(args))
     result |= {"medians": medians(rounds), "rounds": rounds}
-    output = Path(args.output or ROOT / "benchmark" / "results" / "throughput" / f"{args.script}.json")
+    file = f"growth/{args.script}_{args.vary[0]}" if args.vary else f"throughput/{args.script}"
+    output = Path(args.output or ROOT / "benchmark" / "results" / f"{file}.json")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(
             "{\n" + ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in result.items()) + "\n}\n"
         )
+        if args.vary:
+            report.growth_picture(result, output.with_suffix(""))
     except OSError as error:
         fail(f"--output {output}: can't be written ({error.strerror})")
-    print(markdown_table(args, result["medians"], rounds))
+    print(report.growth_table(result) if args.vary else markdown_table(args, result["medians"], rounds))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from pathlib import Path
 import compare
 import numpy as np
 import pytest
-from test_report import make_run
+from shared import version
+from test_report import change, make_run, type_in_the_readmes_environment
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,6 +81,55 @@ def test_patterns_and_a_single_seed(compare_here, tmp_path):
     make_runs(tmp_path / "runs", "mine", [7])
     stdout, _ = compare_here("runs/*__ppo__*", "runs/*__mine__*")
     assert "| Toy-v0 | 30.50 ± 0.71 | 7.00 | 2 and 1 | −23.50 | – | two or more seeds of each are needed |" in stdout
+
+
+@pytest.fixture
+def sweep_of_two_rates(tmp_path):
+    """Runs of two learning rates in one folder, as a sweep leaves them, and of a newer version of the script."""
+    for rate, result in ((1e-3, 10), (3e-4, 20)):
+        for seed in (1, 2):
+            run = make_run(tmp_path / "runs" / f"{rate} {seed}", seed, np.full(200, result + float(seed)))
+            change(run, {"learning_rate": rate, "anneal_lr": rate == 1e-3})
+    for seed in (1, 2):
+        run = make_run(tmp_path / "runs" / f"new {seed}", seed, np.full(200, 50.0 + seed))
+        change(run, {"learning_rate": 1e-3, "anneal_lr": True})
+        (run / "ppo.py").write_text("another\n")
+
+
+def test_sides_are_chosen_by_argument_and_by_version(compare_here, sweep_of_two_rates):
+    old, new = (version(text) for text in ("print('</script>')\n", "another\n"))
+    stdout, _ = compare_here(
+        "runs", "runs", "--only-a", "learning-rate=1e-3", f"version={old}", "--only-b", "anneal_lr=false"
+    )
+    assert stdout.startswith(
+        f"A is ppo anneal_lr=True learning_rate=0.001 version={old} (runs), B is ppo anneal_lr=False "
+    )
+    assert "| Toy-v0 | 11.50 ± 0.71 | 21.50 ± 0.71 | 2 and 2 | 10.00 |" in stdout
+    stdout, _ = compare_here("runs", "runs", "--only-a", "learning_rate=3e-4", "--only-b", f"version={new}")
+    assert "| Toy-v0 | 21.50 ± 0.71 | 51.50 ± 0.71 | 2 and 2 | 30.00 |" in stdout
+
+
+@pytest.mark.parametrize(
+    ("only", "part"),
+    [
+        (
+            "learning-rate=0.1",
+            "--only-a learning-rate=0.1: no run has it; they have learning_rate=0.0003, learning_rate=0.001",
+        ),
+        ("learning-rat=0.1", "--only-a learning-rat=0.1: no run has it; they have no argument learning_rat"),
+        ("learning-rate=0.001", "choose one by --only-a ARGUMENT=VALUE"),
+    ],
+)
+def test_a_choice_that_is_none_is_one_line(compare_here, sweep_of_two_rates, only, part):
+    _, stderr = compare_here("runs", "runs", "--only-a", only, "--only-b", "learning-rate=3e-4", status=2)
+    *said, error = stderr.splitlines()
+    assert part in error and said == ["ppo: the runs are of several versions of the script, which are kept apart"]
+
+
+def test_what_to_install_is_one_line(tmp_path):
+    done = type_in_the_readmes_environment(tmp_path, "compare.py", "a", "b")
+    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, done
+    assert done.stderr.startswith("compare.py: error: ") and "pip install -e '.[benchmark]'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 import base64
 import csv
+import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +17,8 @@ from statistics import median
 import numpy as np
 import pytest
 import report
+import shared
+from helpers import train, type_here
 
 ROOT = Path(__file__).parents[1]
 RUNS = report.load(report.RESULTS)
@@ -53,6 +57,21 @@ def type_report(folder, *words, status=0):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == status, (done.stdout, done.stderr)
     return done.stdout, done.stderr
+
+
+def type_in_the_readmes_environment(folder, tool, *words):
+    """Types a program of benchmark/ where nothing is installed but requirements.txt, as `make train` leaves it."""
+    site = folder / "site-packages"
+    if not site.exists():
+        site.mkdir()
+        for requirement in (ROOT / "requirements.txt").read_text().split():
+            for file in importlib.metadata.distribution(requirement.split("==")[0]).files:
+                if not (file.parts[0].startswith("..") or (site / file.parts[0]).is_symlink()):
+                    (site / file.parts[0]).symlink_to(file.locate().parents[len(file.parts) - 2] if file.parts[1:]
+                                                      else file.locate())  # fmt: skip
+    command = [sys.executable, "-S", str(ROOT / "benchmark" / tool), *map(str, words)]  # -S: without site-packages
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 # -------------------------------------------------------------------------------------------------------------- Numbers
@@ -114,6 +133,46 @@ def test_command_keeps_runs_and_writes_table_and_pictures(tmp_path):
     assert sorted(path.name for path in kept.iterdir()) == ["config.json", "episodes.csv.gz"]
 
 
+def test_the_clock_of_several_processes_need_not_be_one(report_here, tmp_path):
+    """Episodes of another process whose clock is behind stand after later ones; over time they come together."""
+    run = make_run(tmp_path / "runs", 1, [0.0] * 200 + [1.0] * 200)
+    lines = (run / "episodes.csv").read_text().splitlines()
+    late = [line.rpartition(",")[0] + f",{float(line.rpartition(',')[2]) - 15:.1f}" for line in lines[152::2]]
+    lines[152::2] = late
+    (run / "episodes.csv").write_text("\n".join(lines) + "\n")
+    (read,) = report.find_runs([run])
+    curve = report.curve(read.seconds, read.returns, np.array([19.0, 19.9, 30.0, 40.0]))
+    assert curve == pytest.approx([0.0, 0.0, 1.0, 1.0])
+    assert read.wall_seconds == pytest.approx(39.9) and (np.diff(read.seconds) >= 0).all()
+
+
+def test_a_kept_run_stays_in_the_folder_of_the_results(report_here, tmp_path):
+    for seed, exp_name in enumerate(("../../../outside", "/tmp/outside", "..", "a/b")):
+        run = make_run(tmp_path / "runs" / str(seed), seed, np.arange(200.0), exp_name="x")
+        config = json.loads((run / "config.json").read_text())
+        config["arguments"]["exp_name"] = exp_name
+        (run / "config.json").write_text(json.dumps(config))
+    runs = [path.parent for path in (tmp_path / "runs").rglob("config.json")]
+    before = set(tmp_path.rglob("*"))
+    report_here("--keep", *runs, "--results", tmp_path / "some" / "kept")
+    assert len(list((tmp_path / "some" / "kept" / "runs").glob("*/*/config.json"))) == 4
+    made = set(tmp_path.rglob("*")) - before
+    assert all((tmp_path / "some") in (path, *path.parents) for path in made)
+
+
+def test_the_last_weights_are_kept_for_those_who_evaluate(report_here, tmp_path, capsys):
+    run = train(checkpoints=2)
+    report_here("--keep", run, "--weights", "--results", tmp_path / "results")
+    (checkpoint,) = (tmp_path / "results").rglob("*.pt")
+    last = max(run.glob("checkpoints/*.pt"), key=lambda path: int(path.stem))
+    assert checkpoint.name == last.name and checkpoint.stat().st_size < 0.55 * last.stat().st_size
+    said = []
+    for folder in (run, checkpoint.parents[1]):
+        type_here("--evaluate", folder, "--episodes", "3")
+        said.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("episode")])
+    assert said[0] == said[1] and len(said[0]) == 3
+
+
 def test_a_stopped_run_is_kept_with_the_steps_that_it_reached(report_here, tmp_path):
     run = make_run(tmp_path, 1, np.full(400, 7.0), complete=False)
     report_here("--keep", run, "--stopped", "--results", tmp_path / "results")
@@ -160,29 +219,61 @@ def test_committed_times_from_launch_follow_from_what_was_measured():
 
 
 def test_speed_table_says_what_each_ratio_is_of(tmp_path):
-    """The ratios of the rounds, not those of the speeds: a script against other arguments of its own, and against
-    stable-baselines3, each alone and both."""
+    """The ratios of the rounds and their range, not those of the speeds: a script against other arguments of its own,
+    and against stable-baselines3, each alone and both. Where the script's environments are parallel, a cell says how
+    those of stable-baselines3 are stepped."""
     (tmp_path / "throughput").mkdir()
     launch = {"launch": {"first_row_seconds": 1.5, "peak_mb": 100.0}}
     sb3 = {"default threads": {"steps_per_second": 10.0}, "1 thread": {"steps_per_second": 20.0}}
     both = {"script": {"steps_per_second": 1200.0}, "against": {"steps_per_second": 400.0}}
     of_sb3 = {"default threads": 121.0, "1 thread": 61.0}
+    workers = {"1 thread, SubprocVecEnv": {"steps_per_second": 30.0}}
     for name, medians in {
         "a": {"script": both["script"], **sb3, "ratios": of_sb3},
         "bb": {**both, "ratios": {"against": 3.1}},
         "ccc": {**both, **sb3, "ratios": {"against": 3.1, **of_sb3}, "against_ratios": {**of_sb3, "1 thread": 20.0}},
+        "dddd": {"script": both["script"], **sb3, **workers, "ratios": of_sb3 | {"1 thread, SubprocVecEnv": 41.0}},
+        "eeeee": {"script": both["script"], **sb3, "ratios": of_sb3},
     }.items():
         options = {"arguments": "--fast", "against": "--slow"} if "against" in medians else {}
-        rounds = [{"script": {"arguments": {"env_id": "Toy-v0"}}}]
+        kinds = {kind: medians[kind] for kind in ("ratios", "against_ratios") if kind in medians}
+        parallel = {"dddd": {"env_threads": None}, "eeeee": {"vectorization": "async"}}.get(name, {})
+        rounds = [{"script": {"arguments": {"env_id": "Toy-v0"} | parallel}} | kinds]
+        for change in (-1.0, 0.5):  # the other rounds' ratios
+            rounds.append({kind: {base: x + change for base, x in ratios.items()} for kind, ratios in kinds.items()})
         measured = {"options": options, "medians": medians | launch, "rounds": rounds}
         (tmp_path / "throughput" / f"{name}.json").write_text(json.dumps(measured))
+    both_bases = "10: 121.0× (120.0–121.5) | 20: 61.0× (60.0–61.5)"
+    workers = "serial 20: 61.0× (60.0–61.5), SubprocVecEnv 30: 41.0× (40.0–41.5)"
     assert report.speed_table(tmp_path).splitlines()[2:] == [
-        "| a.py | Toy-v0 | 1,200 | 10 | 20 | 121.0× and 61.0× | 1.5 s | 100 MB |",
-        "| bb.py --fast | Toy-v0 | 1,200 | – | – | 3.1× the next row | 1.5 s | 100 MB |",
+        f"| a.py | Toy-v0 | 1,200 | {both_bases} | – | 1.5 s | 100 MB |",
+        "| bb.py --fast | Toy-v0 | 1,200 | – | – | 3.1× (2.1–3.6) | 1.5 s | 100 MB |",
         "| bb.py --slow | Toy-v0 | 400 | – | – | – | – | – |",
-        "| ccc.py --fast | Toy-v0 | 1,200 | 10 | 20 | 121.0× and 61.0×, 3.1× the next row | 1.5 s | 100 MB |",
-        "| ccc.py --slow | Toy-v0 | 400 | 10 | 20 | 121.0× and 20.0× | – | – |",
+        f"| ccc.py --fast | Toy-v0 | 1,200 | {both_bases} | 3.1× (2.1–3.6) | 1.5 s | 100 MB |",
+        "| ccc.py --slow | Toy-v0 | 400 | 10: 121.0× (120.0–121.5) | 20: 20.0× (19.0–20.5) | – | – | – |",
+        f"| dddd.py | Toy-v0 | 1,200 | serial 10: 121.0× (120.0–121.5) | {workers} | – | 1.5 s | 100 MB |",
+        f"| eeeee.py | Toy-v0 | 1,200 | serial {both_bases.replace('| ', '| serial ')} | – | 1.5 s | 100 MB |",
     ]
+
+
+def test_growth_table_is_the_medians_of_each_value(report_here, tmp_path):
+    def point(speed):
+        parts = {"environment": 1.0, "policy": 2.0, "update": speed / 10}
+        script = {"steps_per_second": speed, "ms_per_update": sum(parts.values()), "ms": parts}
+        return {"script": script, "launch": {"peak_mb": 10 * speed}}
+
+    rounds = [{"4": point(10.0 + i), "16": point(20.0 + i)} for i in (-5, 0, 1)]
+    measured = {"options": {"vary": ["num-envs", "4", "16"]}, "rounds": rounds, "medians": rounds[1]}
+    (tmp_path / "kept" / "growth").mkdir(parents=True)
+    (tmp_path / "kept" / "growth" / "ppo_num-envs.json").write_text(json.dumps(measured))
+    assert report.growth_table(measured).splitlines() == [
+        "| num-envs | steps/s | ms per update | environment | policy | update | peak memory |",
+        "|---|---|---|---|---|---|---|",
+        "| 4 | 10 (5–11) | 4.0 | 1.0 | 2.0 | 1.0 | 100 MB |",
+        "| 16 | 20 (15–21) | 5.0 | 1.0 | 2.0 | 2.0 | 200 MB |",
+    ]
+    report_here("--keep", make_run(tmp_path, 1, np.arange(200.0)), "--results", tmp_path / "kept")
+    assert (tmp_path / "kept" / "growth" / "ppo_num-envs.svg").read_text().count("num-envs") >= 3
 
 
 def test_results_hold_the_runs_behind_the_readme():
@@ -289,6 +380,81 @@ def test_runs_of_different_arguments_are_kept_apart(report_here, tmp_path):
     assert "| Toy-v0 | 1.00 ± 0.00" in tables and "| Toy-v0 | 5.00 ± 0.00" in tables
 
 
+def change(run, arguments=(), **more):
+    config = json.loads((run / "config.json").read_text())
+    config["arguments"] |= dict(arguments)
+    (run / "config.json").write_text(json.dumps(config | more))
+
+
+def test_runs_of_different_machines_are_seeds_of_one_experiment(report_here, tmp_path):
+    """Whatever concerns only machine or speed, and the number of checkpoints that were placed by default."""
+    machines = [
+        {"num_threads": 2, "cuda": False, "backend": "gloo", "checkpoints": 4, "capture_video": True},
+        {"num_threads": None, "cuda": True, "backend": "nccl", "checkpoints": None, "capture_video": False},
+        {"num_threads": 8, "cuda": True, "backend": "nccl", "checkpoints": 4, "torch_deterministic": False},
+    ]
+    for seed, machine in enumerate(machines):
+        change(make_run(tmp_path / "runs", seed, np.full(40_000, float(seed))), machine)
+    stdout, _ = report_here("runs")
+    assert "### ppo\n" in stdout and "| Toy-v0 | 1.00 ± 1.00 | 1.00 [0.00, 2.00] | 3 |" in stdout
+
+
+@pytest.mark.parametrize("typed", [None, 1, 3, 50])
+def test_checkpoints_by_default_are_those_that_ppo_places(typed, in_tmp_path):
+    sizes = {"total_timesteps": 42_000, "num_envs": 2, "num_steps": 1000, "num_minibatches": 1}
+    run = train(checkpoints=typed, **sizes)
+    arguments = json.loads((run / "config.json").read_text())["arguments"]
+    assert arguments["checkpoints"] == typed
+    made = len(list(run.glob("checkpoints/*.pt")))
+    assert made == shared.identity(arguments)["checkpoints"] == {None: 2, 50: 21}.get(typed, typed)
+
+
+def test_versions_of_a_script_are_kept_apart(report_here, tmp_path):
+    for seed, (result, source) in enumerate(
+        ((100.0, "loss = 1\n"), (100.0, "loss = 1  # the loss\n"), (0.0, "loss = 2\n"))
+    ):
+        run = make_run(tmp_path / "runs", seed, np.full(200, result))
+        (run / "ppo.py").write_text(f"{source}\n# {'=' * 9} The run: nothing below is about PPO\nprint({seed})\n")
+    stdout, stderr = report_here("runs")
+    one, other = (shared.version(f"loss = {i}\n") for i in (1, 2))
+    assert f"### ppo version={one}\n" in stdout and f"### ppo version={other}\n" in stdout
+    assert (
+        "| Toy-v0 | 100.00 ± 0.00 | 100.00 [100.00, 100.00] | 2 |" in stdout
+        and "| Toy-v0 | 0.00 | 0.00 | 1 |" in stdout
+    )
+    assert "ppo: the runs are of several versions of the script" in stderr
+
+
+def test_a_kept_run_has_the_version_of_its_script_or_else_its_commit(report_here, tmp_path):
+    runs = [make_run(tmp_path / "runs", seed, np.full(200, 1.0)) for seed in (1, 2)]
+    report_here("--keep", *runs, "--results", tmp_path / "kept")
+    before_versions = make_run(tmp_path / "kept" / "runs" / "ppo", 3, np.full(200, 1.0))
+    (before_versions / "ppo.py").unlink()
+    change(before_versions, git_commit="0123456789abcdef")
+    read = report.find_runs([tmp_path / "kept" / "runs"])
+    version = shared.version((runs[0] / "ppo.py").read_text())
+    assert {run.seed: run.version for run in read} == {1: version, 2: version, 3: "0123456"}
+    assert {run.label for run in read} == {f"ppo version={version}", "ppo version=0123456"}
+
+
+def test_a_version_is_the_text_above_the_ruler_without_its_comments():
+    scripts = [path.read_text() for path in sorted((ROOT / "cleanrl").glob("*.py"))]
+    assert len({*map(shared.version, scripts)}) == len(scripts)
+    source = (ROOT / "cleanrl" / "ppo.py").read_text()
+    version = shared.version(source)
+    same = [
+        source + "print()\n",
+        source.replace("  # [core-5]", ""),
+        source.replace("import numpy as np\n", "import numpy as np\n\n", 1),
+    ]
+    assert {*map(shared.version, same)} == {version} and all(text != source for text in same)
+    upstairs = source.replace("reversed(range(len(rewards)))", "range(len(rewards))")
+    assert upstairs != source and shared.version(upstairs) != version
+    text = 'x = "# no comment"\n'
+    assert shared.version(text) != shared.version('x = "# other"\n') and re.fullmatch(r"[0-9a-f]{7}", version)
+    assert shared.version("def f(:\n  ") != shared.version("def g(:\n  ")  # no Python
+
+
 def test_a_run_that_is_there_twice_counts_once(report_here, tmp_path):
     run = make_run(tmp_path / "runs", 1, np.full(200, 3.0))
     shutil.copytree(run, run.with_name(run.name.replace("__1__1", "__1__2")))
@@ -311,6 +477,14 @@ def test_damaged_runs_are_left_out_and_said(report_here, tmp_path):
     _, stderr = report_here("runs")
     assert stderr.count("is left out") == 3 and stderr.count("\n") == 3 and "Traceback" not in stderr
     assert "| Toy-v0 | 4.50 ± 0.71 |" in (tmp_path / "report" / "tables.md").read_text()
+
+
+def test_what_to_install_is_one_line(tmp_path):
+    make_run(tmp_path / "runs", 1, np.full(200, 1.0))
+    done = type_in_the_readmes_environment(tmp_path, "report.py", "runs")
+    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, done
+    assert done.stderr.startswith("report.py: error: ") and "pip install -e '.[benchmark]'" in done.stderr
+    assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.parametrize(
@@ -344,7 +518,8 @@ def test_a_hundred_runs_of_ten_thousand_episodes_take_less_than_a_minute_and_a_g
         "print(open('/proc/self/status').read())"  # its own peak; what wait4 tells includes that of pytest
     )
     before = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    variables = os.environ | {"PYTHONPATH": str(ROOT / "benchmark")}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert done.returncode == 0 and (tmp_path / "report" / "tables.md").read_text().count("| 5 |") == 20, done.stderr
     assert time.monotonic() - before < 60
     assert int(re.search(r"VmHWM:\s+(\d+) kB", done.stdout)[1]) < 1e6

@@ -12,16 +12,16 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import sweep
 from helpers import rows
+from test_report import type_in_the_readmes_environment
 
 ROOT = Path(__file__).parents[1]
 SWEEP = ROOT / "benchmark" / "sweep.py"
 NUMPY = f"python {ROOT / 'cleanrl' / 'ppo_numpy.py'}"
 ENVIRONMENTS = ["CartPole-v1", "Acrobot-v1"]
-TRAIN = ["--command", f"{NUMPY} --total-timesteps 20000", "--env-ids", *ENVIRONMENTS, "--workers", "2"]
+TRAIN = ["--command", f"{NUMPY} --total-timesteps 2e4 --checkpoints 10", "--env-ids", *ENVIRONMENTS, "--workers", "2"]
 
 # A script with a run folder and no training, which fails, waits or succeeds as --mode and its folder say
 TOY = """
@@ -38,6 +38,9 @@ class Args:
     seed: int = 1
     mode: str = "good"
     total_timesteps: int = 4 * STEP
+    learning_rate: float = 1e-3
+    anneal: bool = True
+    num_threads: int | None = None
     resume: str | None = None
 
     @property
@@ -100,9 +103,29 @@ def wait_until(condition, process):
         time.sleep(0.01)
 
 
-def weights(run):
-    checkpoint = np.load(run / "checkpoints" / f"{last(run)}.npz", allow_pickle=False)
-    return {name: checkpoint[name] for name in checkpoint.files if name.startswith("model")}
+def learned(run):
+    """Weights and Adam's moments in the last checkpoint of ppo_numpy.py, and the state of its generator."""
+    with np.load(run / "checkpoints" / f"{last(run)}.npz", allow_pickle=False) as content:
+        checkpoint = dict(content)
+    state = json.loads(str(checkpoint.pop("state")))
+    assert {"actor.4.weight", "critic.4.weight", "adam_mean"} <= checkpoint.keys()
+    return checkpoint, state["rng"]
+
+
+def descendants(pid):
+    """The ids of the processes that a process has started, and of those that these have."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [x for child in map(int, children) for x in (child, *descendants(child))]
+
+
+def alive(pid):
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def updates_at_start(log):
+    """The updates that were done at each of a run's starts."""
+    return [int(update) for update in re.findall(r"updates, (\d+) done", log)]
 
 
 @pytest.fixture(scope="module")
@@ -131,18 +154,19 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
         return 39 in updates and any(4 <= update < 20 for update in updates)
 
     wait_until(is_in_the_middle, first)
-    children = psutil.Process(first.pid).children(recursive=True)
     if killed == "everything":  # a power cut; the sweep stands still meanwhile, so that it starts nothing
         first.send_signal(signal.SIGSTOP)
+    children = descendants(first.pid)
+    if killed == "everything":
         for child in children:
-            child.kill()
+            os.kill(child, signal.SIGKILL)
     saved = {run: last(run) for run in run_folders(tmp_path)}
     first.kill()
     assert first.wait() == -signal.SIGKILL
     first.stdout.close(), first.stderr.close()
     stdout, _ = sweep_here(tmp_path, *TRAIN)  # at once: runs may still be saving their last checkpoint
     assert "6 done" in stdout
-    assert not any(child.is_running() for child in children)
+    assert children and not any(map(alive, children))
 
     whole = [run for run in run_folders(tmp_path) if last(run) == 39]
     assert len(whole) == 6 and sum(0 < value < 39 for value in saved.values()) >= 1
@@ -150,7 +174,7 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
     resumed = 0
     for run in whole:
         log = logs(tmp_path)[run.name.rsplit("__", 1)[0]]
-        went_on = [int(update) for update in re.findall(r"goes on after update (\d+) of 39", log)]
+        went_on = [update for update in updates_at_start(log) if update]
         assert log.count("# 2") == 1 + len(went_on) or run not in saved
         if 0 < saved.get(run, 0) < 39:
             # SIGTERM reaches the runs of a sweep that is killed alone: they save what they have, or are at their end
@@ -162,22 +186,25 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
         assert steps == list(range(512, 39 * 512 + 1, 512))
         if killed == "everything":  # bit for bit what nobody disturbed
             (other,) = undisturbed.glob(f"runs/{run.name.rsplit('__', 1)[0]}__*")
-            for name, array in weights(other).items():
-                np.testing.assert_array_equal(array, weights(run)[name], err_msg=name)
+            (arrays, generator), (same_arrays, same_generator) = learned(run), learned(other)
+            for name, array in arrays.items():
+                np.testing.assert_array_equal(array, same_arrays[name], err_msg=name)
+            assert generator == same_generator
             assert rows(run, "episodes.csv", ["seconds"]) == rows(other, "episodes.csv", ["seconds"])
     assert resumed >= 1
 
 
 def test_ctrl_c_saves_every_run_and_a_second_call_goes_on(tmp_path):
-    short = ["--command", f"{NUMPY} --total-timesteps 40000", "--env-ids", "CartPole-v1", "--num-seeds", "2"]
+    command = f"{NUMPY} --total-timesteps 40000 --checkpoints 10"
+    short = ["--command", command, "--env-ids", "CartPole-v1", "--num-seeds", "2"]
     process = type_sweep(tmp_path, *short, "--workers", "2", start_new_session=True)
     wait_until(lambda: [last(run) > 0 for run in run_folders(tmp_path)] == [True, True], process)
-    children = psutil.Process(process.pid).children(recursive=True)
+    children = descendants(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in stderr
     assert stdout.splitlines()[-1] == "2 stopped"
-    assert not any(child.is_running() for child in children)
+    assert len(children) >= 2 and not any(map(alive, children))
     saved = {}
     for run in run_folders(tmp_path):
         saved[run] = len(rows(run, "metrics.csv"))
@@ -186,20 +213,21 @@ def test_ctrl_c_saves_every_run_and_a_second_call_goes_on(tmp_path):
     assert all(f"can go on from update {update}" in status for update in saved.values())
     sweep_here(tmp_path, *short, "--workers", "2")
     assert run_folders(tmp_path) == sorted(saved) and all(last(run) == 78 for run in saved)
-    assert all(f"after update {saved[run]} of 78" in logs(tmp_path)[run.name.rsplit("__", 1)[0]] for run in saved)
+    for run, update in saved.items():
+        assert updates_at_start(logs(tmp_path)[run.name.rsplit("__", 1)[0]]) == [0, update]
 
 
 def test_a_second_ctrl_c_ends_a_run_that_does_not_stop(toy):
     words = ["--command", "python toy.py --mode stubborn", "--env-ids", "A", "--num-seeds", "1"]
     process = type_sweep(toy, *words)
     wait_until((toy / "ready").exists, process)
-    (child,) = psutil.Process(process.pid).children()
+    (child,) = descendants(process.pid)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):  # it waits for the run to save its work
         process.wait(1)
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate(timeout=30)
-    assert process.returncode == 130 and "1 stopped" in stdout and not child.is_running()
+    assert process.returncode == 130 and "1 stopped" in stdout and not alive(child)
 
 
 # ----------------------------------------------------------------------------------------------------- Recognising runs
@@ -224,7 +252,7 @@ def test_runs_of_other_arguments_or_another_source_do_not_count(toy):
     sweep_here(toy, *two, "--status")
     other, _ = sweep_here(toy, "--command", "python toy.py --total-timesteps 50", *two[2:], "--status", status=1)
     assert "2 queued" in other
-    (toy / "toy.py").write_text(TOY + "# changed\n")
+    (toy / "toy.py").write_text(TOY + "print('changed')\n")
     status, _ = sweep_here(toy, *two, "--status", status=1)
     assert "2 queued" in status and "another version of toy.py" in status
     sweep_here(toy, *two, "--status", "--any-source")
@@ -232,16 +260,36 @@ def test_runs_of_other_arguments_or_another_source_do_not_count(toy):
     assert len(run_folders(toy)) == 4
 
 
+def test_runs_of_another_machine_and_of_other_comments_count(toy):
+    """Neither threads, videos and the like nor a comment or the script's lower half make it another experiment."""
+    one = ["--env-ids", "A", "--num-seeds", "1", "--command"]
+    sweep_here(toy, *one, "python toy.py --num-threads 16")
+    (toy / "toy.py").write_text(
+        f"# a comment\n\n{TOY}# {'=' * 20} The run: nothing below is about PPO\nprint('more')\n"
+    )
+    stdout, _ = sweep_here(toy, *one, "python toy.py")
+    assert stdout.splitlines()[-1] == "1 done" and len(run_folders(toy)) == 1
+    sweep_here(toy, *one, "python toy.py", "--status")
+
+
+@pytest.mark.parametrize(("typed", "done"), [("--checkpoints 1", True), ("", True), ("--checkpoints 2", False)])
+def test_checkpoints_that_are_placed_by_default_are_those_that_are_typed(tmp_path, typed, done):
+    sizes = "--total-timesteps 2048 --num-envs 2 --num-steps 32"
+    one = ["--env-ids", "CartPole-v1", "--num-seeds", "1", "--command"]
+    sweep_here(tmp_path, *one, f"{NUMPY} {sizes}")
+    sweep_here(tmp_path, *one, f"{NUMPY} {sizes} {typed}", "--status", status=0 if done else 1)
+
+
 def test_a_script_that_is_edited_while_it_runs(toy):
     words = ["--command", "python toy.py --mode wait", "--env-ids", "A", "B", "--num-seeds", "1"]
     process = type_sweep(toy, *words)
     wait_until(lambda: run_folders(toy), process)
-    (toy / "toy.py").write_text(TOY + "# changed\n")
+    (toy / "toy.py").write_text(TOY + "print('changed')\n")
     (toy / "go").touch()
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0 and "again" not in stdout, (stdout, stderr)
     sources = [(run / "toy.py").read_text() for run in run_folders(toy)]
-    assert sources == [TOY, TOY + "# changed\n"]  # each run counts with the source that it was started with
+    assert sources == [TOY, TOY + "print('changed')\n"]  # each run counts with the source that it was started with
 
 
 def test_two_sweeps_at_once_share_the_runs(tmp_path):
@@ -258,7 +306,7 @@ def test_a_run_that_was_started_by_hand_is_waited_for(tmp_path):
     options = ["--total-timesteps", "40000", "--env-id", "CartPole-v1", "--seed", "1"]
     script = str(ROOT / "cleanrl" / "ppo_numpy.py")
     by_hand = subprocess.Popen([sys.executable, script, *options], cwd=tmp_path, stdout=subprocess.DEVNULL)
-    wait_until(lambda: run_folders(tmp_path) and (run_folders(tmp_path)[0] / "metrics.csv").is_file(), by_hand)
+    wait_until(lambda: list(tmp_path.glob("runs/*/metrics.csv")), by_hand)
     words = ["--command", f"{NUMPY} --total-timesteps 40000", "--env-ids", "CartPole-v1", "--num-seeds", "1"]
     stdout, _ = sweep_here(tmp_path, *words)
     assert by_hand.wait() == 0
@@ -270,14 +318,14 @@ def test_a_run_that_was_started_by_hand_is_waited_for(tmp_path):
 
 
 def test_a_wrong_environment_lets_the_others_finish(tmp_path):
-    words = ["--command", f"{NUMPY} --total-timesteps 4096", "--env-ids", "CartPool-v1", "CartPole-v1"]
+    words = ["--command", f"{NUMPY} --total-timesteps 4.096e3", "--env-ids", "CartPool-v1", "CartPole-v1"]
     stdout, stderr = sweep_here(tmp_path, *words, "--num-seeds", "2", "--workers", "2", status=1)
     assert stdout.splitlines()[-1] in ("2 failed, 2 done", "2 done, 2 failed")
     assert len(run_folders(tmp_path)) == 2 and all(last(run) == 8 for run in run_folders(tmp_path))
     for seed in (1, 2):
         assert logs(tmp_path)[f"CartPool-v1__ppo_numpy__{seed}"].count("# 2") == 2  # tried twice
         assert f"CartPool-v1 seed {seed}: ended with status 2, 2 times" in stderr
-    assert stderr.count("Near matches: CartPole-v1") >= 2 and "Traceback" not in stderr
+    assert stderr.count("Did you mean: `CartPole`?") >= 2 and "Traceback" not in stderr
 
 
 def test_a_failed_run_is_resumed_once(toy):
@@ -329,6 +377,11 @@ def test_cores_are_shared_out(toy):
         (["--env-ids", "A", "--command", "no-such-program toy.py"], ["no-such-program"]),
         (["--env-ids", "A", "--command", "python broken.py"], ["no Python"]),
         (["--env-ids", "A", "--command", "python other.py"], ["class Args of other.py"]),
+        (["--env-ids", "A", "--grid", "learning-rate"], ["--grid learning-rate", "learning-rate=1e-3,3e-4"]),
+        (["--env-ids", "A", "--grid", "learning-rat=1"], ["toy.py would not take it", "--learning-rat"]),
+        (["--env-ids", "A", "--grid", "learning-rate=1e-3,0.001"], ["learning-rate=0.001", "the same run"]),
+        (["--env-ids", "A", "--grid", "num-threads=1,2"], ["num-threads=2", "the same run"]),
+        (["--env-ids", "A", "--grid", "seed=1,2"], ["--seed", "leave it out"]),
         (["--env-ids", "A", "--folder", "nowhere"], ["--folder nowhere", "make it first"]),
         (["--env-ids", "A", "--partition", "x"], ["--partition", "a sweep on this machine"]),
         (["--env-ids", "A", "--slurm", "--job-queue", "x"], ["--job-queue", "--slurm"]),
@@ -366,6 +419,23 @@ def test_wrong_use_as_typed(toy):
     assert not stdout and stderr.count("\n") == 1 and "--worker" in stderr
 
 
+def test_a_grid_is_every_combination_of_its_values(toy):
+    words = ["--command", "python toy.py", "--env-ids", "A", "--num-seeds", "2"]
+    words += ["--grid", "learning-rate=1e-3,3e-4", "anneal=true,false"]
+    sweep_here(toy, *words, "--task", "2")  # as on a cluster, whose tasks get the grid too
+    args = sweep.parse(sweep.Args, words, "")
+    assert sweep.command_line(args, "python", "sweep.py", ".")[-3:] == words[-3:]
+    stdout, _ = sweep_here(toy, *words)
+    assert stdout.splitlines()[-1] == "8 done"
+    made = [json.loads((run / "config.json").read_text())["arguments"] for run in run_folders(toy)]
+    points = {(one["learning_rate"], one["anneal"], one["seed"]) for one in made}
+    assert points == {(rate, anneal, seed) for rate in (1e-3, 3e-4) for anneal in (True, False) for seed in (1, 2)}
+    assert len(made) == 8 == len(list(toy.glob("logs/*.log")))
+    status, _ = sweep_here(toy, *words, "--status")
+    assert re.search(r"^A +learning-rate=3e-4 no-anneal +2  done +", status, re.MULTILINE)
+    assert "learning-rate" not in sweep_here(toy, *words[:6], "--status")[0]  # a sweep without a grid
+
+
 def test_a_task_is_one_run_of_the_sweep(toy):
     words = ["--command", "python toy.py", "--env-ids", "A", "B", "--num-seeds", "2"]
     sweep_here(toy, *words, "--task", "1")
@@ -397,9 +467,10 @@ def test_a_terminal_gets_a_live_table(tmp_path):
         pass
     assert process.wait() == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
-    assert re.search(r"CartPole-v1 │\s+1 │ running │\s+[\d,]+ \(\d+%\) │\s+[\d,]+ │\s+[\d.]+ │", text), text[-3000:]
-    assert re.search(r"CartPole-v1 │\s+2 │ queued", text)
+    assert re.search(r"CartPole-v1     1  running +[\d,]+ \(\d+%\) +[\d,]+ +[\d.]+", text), text[-3000:]
+    assert re.search(r"CartPole-v1     2  queued", text)
     assert "2 done" in text.splitlines()[-2] + text.splitlines()[-1] and "1 queued, 1 running" in text
+    assert seen.count(b"\x1b[4F\x1b[J") >= 2  # it is drawn in its place, four lines up
 
 
 SHELL_SCRIPTS = sorted(path.name for path in (ROOT / "benchmark").glob("*.sh"))
@@ -435,3 +506,30 @@ def test_shell_scripts_as_typed(name, tmp_path):
         done = type_it(*short)
         assert done.returncode == 0 and done.stdout.splitlines()[-1] == "3 done", done
         assert json.loads(next(tmp_path.glob("runs/*/config.json")).read_text())["arguments"]["total_timesteps"] == 2048
+
+
+def test_a_sweep_in_the_environment_that_make_train_makes(toy):
+    words = ["--command", "python toy.py", "--env-ids", "A", "--num-seeds", "1"]
+    done = type_in_the_readmes_environment(toy, "sweep.py", *words)
+    assert done.returncode == 0 and done.stdout.endswith("1 done\n"), done
+    done = type_in_the_readmes_environment(toy, "sweep.py", *words, "--status")
+    assert done.returncode == 0 and "done" in done.stdout and not done.stderr, done
+
+
+@pytest.mark.parametrize("name", ["ppo_atari_multigpu.sh", "ppo_atari_multigpu_envpool.sh"])
+def test_runs_of_several_processes_are_recognised_and_share_their_threads(name, tmp_path):
+    """The command as it stands in the shell script, but for the sizes."""
+    pytest.importorskip("ale_py")
+    if "envpool" in name:
+        pytest.importorskip("envpool")
+    (tmp_path / "cleanrl").symlink_to(ROOT / "cleanrl")
+    text = (ROOT / "benchmark" / name).read_text()
+    command, env_id = re.search(r'--command "(.+?)"', text)[1], re.search(r"--env-ids (\S+)", text)[1]
+    sizes = "--total-timesteps 256 --num-envs 4 --num-steps 32 --num-minibatches 1 --update-epochs 1"
+    words = ["--command", f"{command} {sizes}", "--env-ids", env_id, "--num-seeds", "1", "--threads", "2"]
+    stdout, _ = sweep_here(tmp_path, *words)
+    assert stdout.splitlines()[-1] == "1 done" and "again" not in stdout
+    sweep_here(tmp_path, *words, "--status")
+    (run,) = run_folders(tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    assert config["arguments"]["num_threads"] is None and config["resolved"]["num_threads"] == 1  # two of two

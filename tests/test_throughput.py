@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import pytest
 import throughput as tool
@@ -26,14 +27,15 @@ def throughput(folder, *arguments):
 def test_measures_script_environments_sb3_and_launch(tmp_path):
     pytest.importorskip("stable_baselines3")
     output = tmp_path / "folder" / "ppo.json"
-    quick = ["--seconds", "0.5", "--warm-up", "0.1", "--rounds", "1"]
+    quick = ["--seconds", "0.5", "--warm-up", "0.1", "--rounds", "1", "--arguments=--num-steps 3.2e1"]
     done = throughput(tmp_path, "--script", "ppo", "--env-id", "Acrobot-v1", *quick, "--output", str(output))
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())
     assert {"torch", "stable_baselines3", "python"} <= result["versions"].keys()
     assert result["hardware"]["cpu"] and result["hardware"]["cores"] > 0
     (one,) = result["rounds"]
-    assert one["script"]["arguments"]["env_id"] == "Acrobot-v1"
+    arguments = one["script"]["arguments"]
+    assert (arguments["env_id"], arguments["num_steps"]) == ("Acrobot-v1", 32)
     for name in ("script", "default threads", "1 thread"):
         for numbers in (one[name], result["medians"][name]):
             assert min(numbers["steps_per_second"], *numbers["ms"].values()) > 0
@@ -49,13 +51,26 @@ def test_measures_script_environments_sb3_and_launch(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]  # the runs leave nothing behind
 
 
-def sb3(script, needs, env_id):
+def test_a_ratio_is_the_median_of_the_rounds_ratios_with_their_range():
+    def one_round(ours, theirs):
+        sides = {name: {"steps_per_second": speed, "ms_per_update": 1.0, "ms": {}}
+                 for name, speed in (("script", ours), ("1 thread", theirs))}  # fmt: skip
+        sides["script"]["environment_limit"] = 1.0
+        return sides | {"launch": {"first_row_seconds": 1.0, "peak_mb": 1.0}, "ratios": {"1 thread": ours / theirs}}
+
+    rounds = [one_round(19_540.0, 7_515.0), one_round(20_000.0, 10_000.0), one_round(9_000.0, 9_079.0)]
+    table = tool.markdown_table(tool.Args(arguments=""), tool.medians(rounds), rounds).splitlines()
+    assert table[0].startswith("| medians, rounds: 3 | steps/s | ppo.py is faster by |")
+    assert table[3].startswith("| stable-baselines3, 1 thread | 9,079 | 2.00× (0.99 to 2.60) |")
+
+
+def sb3(script, needs, env_id, workers=False):
     """Measures a short training of stable-baselines3 with a script's arguments."""
     for package in ("stable_baselines3", *needs):
         pytest.importorskip(package)
     sizes = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
     args = importlib.import_module(script).Args(env_id=env_id, **sizes)
-    return tool.measure_sb3(asdict(args), threads=1, warm_up=0.0, seconds=0.1)
+    return tool.measure_sb3(asdict(args), threads=1, workers=workers, warm_up=0.0, seconds=0.1)
 
 
 @pytest.mark.parametrize(
@@ -66,19 +81,83 @@ def sb3(script, needs, env_id):
         ("ppo_atari_envpool", ["ale_py", "envpool"], "Pong-v5"),
     ],
 )
-def test_sb3_trains_in_the_scripts_environment_and_its_steps_are_timed(script, needs, env_id):
-    result = sb3(script, needs, env_id)
+@pytest.mark.parametrize("workers", [False, True])
+def test_sb3_trains_in_the_scripts_environment_and_its_steps_are_timed(script, needs, env_id, workers, monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3.common import vec_env
+
+    made = []
+
+    class Watched(vec_env.SubprocVecEnv):
+        def __init__(self, *arguments, **options):
+            made.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(vec_env, "SubprocVecEnv", Watched)
+    result = sb3(script, needs, env_id, workers)
     assert min(result["steps_per_second"], *result["ms"].values()) > 0
     assert all(lap[0] > 0 for lap in result["laps_ms"])
+    assert [len(envs.processes) for envs in made] == [2] * workers
+    assert not any(process.is_alive() for envs in made for process in envs.processes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parallel"),
+    [
+        ({}, False),
+        ({"vectorization": "sync"}, False),
+        ({"vectorization": "async"}, True),
+        ({"env_threads": None}, True),
+    ],
+)
+def test_beside_parallel_environments_those_of_sb3_are_parallel_too(arguments, parallel, monkeypatch, capsys):
+    """One round in which every measurement returns what it was asked for."""
+
+    def measured(function, *arguments_of_it):
+        return {"steps_per_second": 1.0, "arguments": arguments, "asked": [function.__name__, *arguments_of_it]}
+
+    monkeypatch.setattr(tool, "in_child", measured)
+    monkeypatch.setattr(tool, "measure_launch", lambda *_: {"first_row_seconds": 1.0})
+    one = tool.measure_round(tool.Args(script="ppo", arguments="", seconds=2.0, warm_up=3.0))
+    asked = {name: result["asked"] for name, result in one.items() if "asked" in result and name != "script"}
+    serial = {"default threads": (None, False), "1 thread": (1, False)}
+    workers = {f"{name}, SubprocVecEnv": (threads, True) for name, (threads, _) in serial.items()}
+    expected = serial | (workers if parallel else {})
+    assert asked == {name: ["measure_sb3", arguments, *how, 3.0, 2.0] for name, how in expected.items()}
+    assert one["ratios"].keys() == expected.keys()
+
+
+def test_growth_with_an_argument(tmp_path):
+    """Speed, split and memory of each value, in a table and two pictures beside the JSON file."""
+    pytest.importorskip("matplotlib")
+    quick = ["--seconds", "0.2", "--warm-up", "0", "--rounds", "1", "--arguments=--num-steps 16"]
+    done = throughput(tmp_path, *quick, "--vary", "num-envs", "2", "8", "--output", str(tmp_path / "grown.json"))
+    assert done.returncode == 0, done.stderr
+    measured = json.loads((tmp_path / "grown.json").read_text())
+    for one in measured["rounds"]:
+        assert {value: one[value]["script"]["arguments"]["num_envs"] for value in one} == {"2": 2, "8": 8}
+        assert all(point.keys() == {"script", "launch"} for point in one.values())
+    rows = [[cell.strip() for cell in line.split("|")] for line in done.stdout.splitlines()]
+    assert rows[0][1:3] == ["num-envs", "steps/s"] and [row[1] for row in rows[2:4]] == ["2", "8"]
+    assert f"{measured['medians']['8']['launch']['peak_mb']:.0f} MB" in rows[3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grown.json", "grown.png", "grown.svg"]
+    assert (tmp_path / "grown.png").stat().st_size > 10_000
+
+
+def test_growth_with_the_number_of_processes():
+    args = tool.Args(script="ppo_atari_multigpu", arguments="--num-envs 8", vary=["processes", "1", "2"])
+    found = {value: (one.processes, one.arguments, one.sb3) for value, one in tool.points(args).items()}
+    assert found == {"1": (1, "--num-envs 8", False), "2": (2, "--num-envs 8", False)}
 
 
 def test_the_commands_of_the_docstring_are_understood():
     commands = re.findall(r"^    python benchmark/throughput.py (.+)$", tool.__doc__, re.M)
-    assert len(commands) == 2
-    for command in commands:
-        options = tyro.cli(tool.Args, args=shlex.split(command))
-        assert (ROOT / "cleanrl" / f"{options.script}.py").is_file()
-    assert (options.arguments, options.against) == ("--precision bf16", "--precision fp32")
+    assert len(commands) == 3
+    plain, compared, grown = (tyro.cli(tool.Args, args=shlex.split(command)) for command in commands)
+    assert plain.rounds >= 5 and plain.vary == []
+    assert (compared.arguments, compared.against) == ("--precision bf16", "--precision fp32")
+    points = tool.points(tool.replace(grown, arguments=""))
+    assert [one.arguments for one in points.values()] == [f"--num-envs {value}" for value in (4, 16, 64, 256)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +165,10 @@ def test_the_commands_of_the_docstring_are_understood():
     [
         (["--script", "pppo"], ["--script pppo", "ppo"]),
         (["--rounds", "0"], ["--rounds"]),
-        (["--no-sb3", "--env-id", "CartPool-v1"], ["CartPool-v1", "CartPole-v1"]),
+        (["--no-sb3", "--env-id", "CartPool-v1"], ["CartPool-v1", "Did you mean: `CartPole`?"]),
+        (["--vary", "num-envs", "4"], ["--vary num-envs 4", "two or more values"]),
+        (["--vary", "num-envs", "4", "4"], ["--vary num-envs 4 4", "two or more values"]),
+        (["--vary", "processes", "1", "2"], ["--processes 2: ppo.py takes only one"]),
     ],
 )
 def test_wrong_use_is_one_line(tmp_path, arguments, words):
@@ -105,9 +187,8 @@ def test_several_processes_train_as_one_job_beside_one_process(tmp_path):
     assert done.returncode == 0, done.stderr
     (one,) = json.loads((tmp_path / "one.json").read_text())["rounds"]
     assert one["script"]["arguments"]["num_envs"] == one["against"]["arguments"]["num_envs"] == 2
-    cores = os.cpu_count()
-    assert one["against"]["arguments"]["num_threads"] == cores
-    assert one["script"]["arguments"]["num_threads"] == max(1, cores // 2)  # each process knew of the other
+    assert one["against"]["arguments"]["num_threads"] == len(os.sched_getaffinity(0))
+    assert one["script"]["arguments"]["num_threads"] == 1  # torchrun's OMP_NUM_THREADS
     assert one["ratios"]["against"] == one["script"]["steps_per_second"] / one["against"]["steps_per_second"]
     assert min(one["launch"].values()) > 0
     assert [line.split("|")[1].strip()[:14] for line in done.stdout.splitlines()[2:4]] == [
@@ -124,8 +205,15 @@ def test_a_script_of_one_process_gets_no_more(tmp_path):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmark/results/throughput").glob("*.json")), ids=lambda p: p.stem)
-def test_a_committed_measurement_is_what_the_script_alone_measures(path):
-    """`throughput.py --script NAME`, as the README types it, gives the rows that are published."""
-    options = json.loads(path.read_text())["options"]
-    wanted = {"arguments": "", "against": None, "processes": 1, "sb3": True} | tool.DEFAULTS.get(path.stem, {})
-    assert {name: options.get(name, 1) for name in wanted} == wanted and options["output"] is None
+def test_what_is_committed_follows_from_its_rounds(path):
+    """The medians of the rounds, and in each round the ratios of its speeds: no number is typed by hand."""
+    measured = json.loads(path.read_text())
+    assert measured["medians"] == tool.medians(measured["rounds"])
+    for one in measured["rounds"]:
+        for kind, key in (("ratios", "script"), ("against_ratios", "against")):
+            for base, ratio in one.get(kind, {}).items():
+                assert ratio == pytest.approx(one[key]["steps_per_second"] / one[base]["steps_per_second"])
+        for side in ("script", "against", *tool.SB3):
+            if side in one:
+                laps = [sum(lap) for lap in one[side]["laps_ms"]]
+                assert one[side]["ms_per_update"] == pytest.approx(median(laps), abs=0.01)

@@ -1,0 +1,62 @@
+"""What the tools share: above all, what tells the runs of one experiment from those of another.
+
+Two runs are seeds of one experiment if they agree in all arguments but the seed and NOT_IDENTITY, and in the version of
+the script. `--num-threads 8`, say, makes the same experiment on a larger machine.
+"""
+
+import hashlib
+import io
+import re
+import tokenize
+from pathlib import Path
+
+# Arguments that concern only the machine, the speed, or what is recorded of a run
+NOT_IDENTITY = frozenset(
+    """cuda num_threads env_threads vectorization compile cuda_graphs channels_last malloc_tuning device_ids backend
+    torch_deterministic track wandb_project_name wandb_entity capture_video resume evaluate episodes""".split()
+)
+
+
+def identity(arguments: dict) -> dict:
+    """The arguments of a config.json that make the run what it is. `checkpoints` is their number, as the script places
+    them if none is typed, since fresh episodes start after each."""
+    kept = {name: x for name, x in arguments.items() if name not in NOT_IDENTITY}
+    if {"checkpoints", "total_timesteps", "num_envs", "num_steps"} <= kept.keys():
+        updates = kept["total_timesteps"] // (kept["num_envs"] * kept["num_steps"])
+        by_default = min(10, updates * kept["num_steps"] // 10_000) or 1
+        kept["checkpoints"] = min(kept["checkpoints"] or by_default, updates)
+    return kept
+
+
+def version(source: str) -> str:
+    """Seven digits that tell the versions of a script apart: of what stands above its double ruler (of a script without
+    one: of all), less comments and empty lines."""
+    upstairs = re.split(r"^# ====+ The run: ", source, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = upstairs.splitlines()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(upstairs).readline):
+            if token.type == tokenize.COMMENT:
+                row, column = token.start
+                lines[row - 1] = lines[row - 1][:column]
+    except (SyntaxError, tokenize.TokenError):  # no Python that could be run; it is taken as it is
+        pass
+    text = "\n".join(line.rstrip() for line in lines if line.strip())
+    return hashlib.sha256(text.encode()).hexdigest()[:7]
+
+
+def version_of_run(folder: Path, config: dict) -> str:
+    """The version of the script that a run folder holds; of a kept run, the one that was noted when it was kept; of one
+    that was kept before versions were noted, its commit."""
+    sources = sorted(folder.glob("*.py"))
+    known = version(sources[0].read_text(errors="replace")) if sources else config.get("version")
+    return known or str(config.get("git_commit") or "unknown")[:7]
+
+
+def script_words(words: list[str]) -> list[str]:
+    """A script's command line as it understands it: 1e6 is 1000000."""
+    return [re.sub(r"^(|--[\w-]+=)([\d.]+e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}", word) for word in words]
+
+
+def in_parallel(arguments: dict) -> bool:
+    """Whether a script with these arguments steps its environments in worker processes or C++ threads."""
+    return arguments.get("vectorization") == "async" or "env_threads" in arguments
