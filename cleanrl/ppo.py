@@ -689,7 +689,7 @@ def validate(args: Args) -> None:
             if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
                 raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
         if args.capture_video and envs.render() is None:
-            raise ValueError("renders no pictures; leave --capture-video out")
+            raise ValueError("renders no pictures; type --no-capture-video")
         if args.track:
             importlib.import_module("wandb")
     except Exception as error:  # an unknown id, a missing package, no display: each raises something else
