@@ -363,8 +363,8 @@ def train(args: Args, run: "Run") -> None:
     # T steps of N environments are a rollout of B = T · N samples; all steps of some, M samples, are a minibatch
     T, N = args.num_steps, args.num_envs
     if N % args.num_minibatches:
-        rule = f"--num-envs {N} must be a multiple of --num-minibatches {args.num_minibatches}"
-        fail(f"{rule}, since minibatches are made of whole environments")
+        whole = f"--num-envs {N} must be a multiple of --num-minibatches {args.num_minibatches}"
+        fail(f"{whole}, since minibatches are made of whole environments")
     channels_last = torch.zeros((T, N, *FRAME.shape, 1), dtype=torch.uint8, device=device)  # what convolutions prefer
     obs = channels_last.permute(0, 1, 4, 2, 3)  # (T, N, 1, 84, 84)
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)

