@@ -90,7 +90,7 @@ class Args:
 # ---------------------------------------------------------------------------------------------------------- Environment
 def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     """One environment whose observations are vectors: images are flattened, a Discrete becomes a one-hot vector."""
-    env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
+    env = gym.make(env_id, disable_env_checker=True, **({"render_mode": render_mode} if render_mode else {}))
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
     if not isinstance(env.action_space, gym.spaces.Discrete):

@@ -105,7 +105,7 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
 
     gym.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-    env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
+    env = gym.make(env_id, disable_env_checker=True, **({"render_mode": render_mode} if render_mode else {}))
     if isinstance(env.unwrapped, ale_py.AtariEnv):  # ALE/…-v5 skips frames by itself, and colours cost time
         options = {"frameskip": 1, "obs_type": "grayscale", "render_mode": render_mode}
         env = gym.make(env_id, disable_env_checker=True, **options)

@@ -99,7 +99,7 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
             if importlib.util.find_spec(module) is None:
                 raise ImportError(f"{module} is not installed; pip install '{requirement}'")
             importlib.import_module(module)
-    env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
+    env = gym.make(env_id, disable_env_checker=True, **({"render_mode": render_mode} if render_mode else {}))
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # whose own camera stays where the agent starts
