@@ -118,12 +118,12 @@ class VectorEnv:
         options = {name: x for name, x in options.items() if name in known}
         spec = envpool.make_spec(args.env_id, **options)
         self.observation_space, self.action_space = spec.observation_space, spec.action_space
-        if self.observation_space != gym.spaces.Box(0, 255, (4, *FRAME.shape), np.uint8):
-            raise ValueError(f"observes {self.observation_space}, not 4 × {FRAME}; use an Atari game")
-        if not isinstance(self.action_space, gym.spaces.Discrete):
-            raise ValueError(f"acts by {self.action_space}, not Discrete; use another game")
+        frames = gym.spaces.Box(0, 255, (4, *FRAME.shape), np.uint8)
+        if self.observation_space != frames or not isinstance(self.action_space, gym.spaces.Discrete):
+            raise ValueError(f"observes {self.observation_space}, acts by {self.action_space}; use an Atari game")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        options |= {"task_id": args.env_id, "num_threads": args.env_threads or cores, "render_mode": render_mode}
+        threads = args.env_threads or cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) or 1  # or a share of them
+        options |= {"task_id": args.env_id, "num_threads": threads, "render_mode": render_mode}
         self.make, self.options = envpool.make_gymnasium, options
 
     def reset(self, seeds: list[int]) -> np.ndarray:
@@ -394,11 +394,10 @@ def train(args: Args, run: "Run") -> None:
         debug = []
         for _ in range(args.update_epochs):
             for mb in torch.from_numpy(rng.permutation(args.batch_size)).to(device).split(M):  # [core-6]
-                mb_debug = differentiate(
+                debug.append(differentiate(
                     b_obs[mb], b_actions[mb], b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],
                     b_valid[mb], clip_coef,
-                )  # fmt: skip
-                debug.append(mb_debug)
+                ))  # fmt: skip
                 norm = parameters.grad.norm()
                 parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]
                 optimizer.step()

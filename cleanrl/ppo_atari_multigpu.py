@@ -107,7 +107,7 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
 
     gym.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-    env = gym.make(env_id, render_mode=render_mode, disable_env_checker=True)
+    env = gym.make(env_id, disable_env_checker=True, **({"render_mode": render_mode} if render_mode else {}))
     if isinstance(env.unwrapped, ale_py.AtariEnv):  # ALE/…-v5 skips frames by itself, and colours cost time
         options = {"frameskip": 1, "obs_type": "grayscale", "render_mode": render_mode}
         env = gym.make(env_id, disable_env_checker=True, **options)
@@ -166,7 +166,7 @@ class EpisodicLife(gym.Wrapper):
 
 
 class VectorEnv:
-    """N games stepped together, with the last 4 frames as an observation and the sign of the reward as the reward."""
+    """N games stepped together; the reward that training sees is its sign."""
 
     def __init__(self, args: Args, render_mode: str | None = None):
         self.vectorization, self.envs, trainer = args.vectorization, None, os.getpid()
@@ -340,8 +340,7 @@ def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
     rank, world_size, minibatch = dist.get_rank(), dist.get_world_size(), args.batch_size // args.num_minibatches
     if args.num_envs % world_size or minibatch % world_size:
-        shares = f"--num-envs {args.num_envs} with minibatches of {minibatch} can't be shared evenly"
-        fail(f"{shares} by {world_size} processes; use multiples of that, or fewer processes")
+        fail(f"--num-envs {args.num_envs}, minibatches of {minibatch}: must be multiples of the {world_size} processes")
     # From here on, the arguments are those of this process's share
     args = replace(args, num_envs=args.num_envs // world_size, total_timesteps=args.total_timesteps // world_size)
     torch.set_num_threads(args.num_threads)
@@ -842,12 +841,11 @@ class SharedRun(Run):
 
     def __init__(self, args: Args):
         join_processes(args)
-        self.first, self.times, self.torchruns = dist.get_rank() == 0, {}, torchruns()
-        replaced = find_run_folder(self.torchruns) if self.first else None
-        if replaced and any((replaced / "checkpoints").glob(f"*{SUFFIX}")):
-            args = replace(args, resume=str(replaced))
-        super().__init__(replace(args, resume=from_first(args.resume)))
-        self.folder = self.folder or replaced  # which has no checkpoint: it is begun anew
+        self.first, self.times = dist.get_rank() == 0, {}
+        replaced = max(gather(torchrun_note().read_text() if torchrun_note().exists() else ""))
+        resume = replaced if replaced and any(Path(replaced, "checkpoints").glob(f"*{SUFFIX}")) else args.resume
+        super().__init__(replace(args, resume=from_first(resume)))
+        self.folder = self.folder or (Path(replaced) if replaced else None)  # without a checkpoint it is begun anew
         choose_gpu(self.args)
         if "RANK" in os.environ:
             self.resources.callback(dist.destroy_process_group)
@@ -873,10 +871,10 @@ class SharedRun(Run):
         if self.first:
             self.state = self.state or self.folder  # no row stays of a run that is begun anew
             super().open()
-            (self.folder / "torchrun.json").write_text(json.dumps(self.torchruns))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.stop)
         self.folder = from_first(self.folder)
+        torchrun_note().write_text(str(self.folder))
 
     def stop(self, number: int, frame) -> None:
         if "RANK" not in os.environ:
@@ -905,8 +903,7 @@ class SharedRun(Run):
         self.global_step, self.seconds, self.ended = global_step, time.perf_counter() - self.start_time, []
 
     def snapshot(self) -> dict:
-        state = super().snapshot()
-        return state | {"rng": dict(enumerate(gather(state["rng"])))}
+        return (state := super().snapshot()) | {"rng": dict(enumerate(gather(state["rng"])))}
 
     def save(self) -> None:
         (super().save if self.first else self.snapshot)()  # the first waits for the others' generators
@@ -935,8 +932,7 @@ def choose_gpu(args: Args) -> None:
     here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count() if args.cuda else 0
     chosen = args.device_ids or range(here)
     if (gpus or args.device_ids) and (len(chosen) < here or not set(chosen) <= set(range(gpus))):
-        ids = " ".join(map(str, chosen))
-        fail(f"--device-ids {ids}: must name one of this machine's {gpus} GPUs for each of its {here} processes")
+        fail(f"--device-ids {' '.join(map(str, chosen))}: must name one of {gpus} GPUs for each of {here} processes")
     if gpus:
         torch.cuda.set_device(chosen[int(os.environ.get("LOCAL_RANK", 0))])
 
@@ -950,18 +946,10 @@ def from_first(x):
     return box[0]
 
 
-def torchruns() -> list[str]:
-    """The torchrun agents of all machines, each of which outlives the processes that it starts and restarts."""
-    file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # …/AGENT/attempt_0/0/error.json
-    return sorted(set(gather(Path(file).parents[2].name if file else "")) - {""})
-
-
-def find_run_folder(torchruns: list[str]) -> Path | None:
-    """The run folder that processes of the same torchrun agents made, before these were started in their place."""
-    for file in Path("runs").glob("*/torchrun.json"):
-        with contextlib.suppress(OSError, ValueError):
-            if set(json.loads(file.read_text())) & set(torchruns):
-                return file.parent
+def torchrun_note() -> Path:
+    """The file in which processes name their run folder to those that the same torchrun starts in their place."""
+    folder = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parent.parent.parent  # of …/attempt_0/0/error.json
+    return folder / "run_folder" if folder.name else Path(os.devnull)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 # dependencies = [
 #   "envpool==1.2.5",
 #   "gymnasium==1.4.0",
-#   "moviepy==2.2.1",
+#   "imageio[ffmpeg]==2.38.1",
 #   "numpy==2.4.6",
 #   "tensorboard==2.21.0",
 #   "torch==2.13.0",
@@ -23,60 +23,37 @@ Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-2, au
 (--bootstrap-truncated).
 """
 
-import atexit
-import contextlib
-import csv
-import importlib.metadata
-import importlib.util
-import io
-import json
 import math
 import os
-import platform
-import re
-import shlex
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-import warnings
-import zipfile
-from collections import deque
-from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Literal
 
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by CUDA; without it, sums do not repeat bit for bit
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; the large products are torch's
 
-import envpool
 import gymnasium as gym
 import numpy as np
 import torch
 import torch.nn as nn
 import tyro
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer import event_file_writer
+
+gym.logger.min_level = gym.logger.ERROR  # no warnings of versions that gymnasium calls out of date
+
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
-
-
 @dataclass
 class Args:
     # run
     exp_name: str = Path(__file__).stem  # name of the experiment, a part of the run folder's name
     seed: int = 1  # seed of the weights, the environments and the sampling
-    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
-    cuda: bool = torch.cuda.is_available()  # train on the GPU
     track: bool = False  # send the run to Weights & Biases too
     wandb_project_name: str = "cleanRL"  # Weights & Biases project
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
-    checkpoints: int = 10  # checkpoints in a run, evenly spaced, the last one at its end
+    checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
     resume: str | None = None  # run folder to go on with, from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
     episodes: int = 10  # episodes that --evaluate plays
@@ -102,14 +79,15 @@ class Args:
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
     bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
     # speed
-    cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))  # of this machine, a process
-    backend: str = "nccl" if torch.cuda.is_available() else "gloo"  # nccl or gloo, between processes
-    device_ids: tuple = ()  # GPU of each process of this machine, as in 0 0 1 1; by default 0 1 2 …
-    num_threads: int = cores  # CPU threads of torch, each process; another number changes the last bits of the results
-    precision: str = "fp32"  # fp32 or bf16, of the convolutions and the layer of 512; bf16 is faster
-    env_threads: int = cores  # CPU threads of EnvPool, each process; the results don't depend on them
-    compile: bool = False  # compile policy, advantages and update by torch.compile, for a minute or two at the start
-    cuda_graphs: bool = False  # launch policy, advantages and update as one CUDA graph each
+    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
+    cuda: bool = True  # train on the GPU, where there is one
+    backend: Literal["nccl", "gloo"] = "nccl"  # between GPUs; CPUs always talk by gloo
+    device_ids: tuple[int, ...] = ()  # GPU of each process of this machine, as in 0 0 1 1; by default 0 1 2 …
+    num_threads: int | None = None  # CPU threads of a process; by default OMP_NUM_THREADS, which torchrun sets to 1
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
+    env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; by default one a core
+    compile: bool = False  # compile policy, advantages and gradient by torch.compile, for a minute or two at the start
+    cuda_graphs: bool = False  # launch policy, advantages and gradient as one CUDA graph each
 
     @property
     def batch_size(self) -> int:
@@ -120,126 +98,44 @@ class Args:
         return self.total_timesteps // self.batch_size
 
 
-def fail(message: str, status: int = 2):
-    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
-    if os.environ.get("RANK", "0") != "0":  # the first process mostly says the same, and torchrun then ends this one
-        time.sleep(3)
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(status)
-
-
-def parse_arguments() -> Args:
-    """The command line; what tyro says of a mistake is cut down to one line."""
-    try:
-        with contextlib.redirect_stderr(io.StringIO()) as report:
-            return tyro.cli(Args)
-    except SystemExit as end:
-        if not end.code:  # --help
-            raise
-    lines = [line.strip("│ \n") for line in report.getvalue().splitlines()[1:]]
-    fail(" ".join(lines[: next((i for i, line in enumerate(lines) if line[:1] in "─╰"), None)]) + "; see --help")
-
-
-def validate(args: Args) -> None:
-    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
-    counts = "total_timesteps num_envs num_steps num_minibatches update_epochs checkpoints episodes"
-    for names, rule, legal in [
-        (counts + " learning_rate clip_coef max_grad_norm target_kl", "above 0", lambda x: 0 < x < 2**63),
-        ("seed ent_coef vf_coef", "of 0 or more", lambda x: 0 <= x < 2**63),
-        ("gamma gae_lambda", "from 0 to 1", lambda x: 0 <= x <= 1),
-        ("num_threads env_threads", "from 1 to 1024", lambda x: 1 <= x <= 1024),
-    ]:
-        for name in names.split():
-            if (value := getattr(args, name)) is not None and not legal(value):
-                fail(f"--{name.replace('_', '-')} {value}: must be a finite number {rule}")
-    rollout = f"--num-envs {args.num_envs} --num-steps {args.num_steps}: a rollout of {args.batch_size} samples"
-    if args.num_minibatches > args.batch_size:
-        fail(f"{rollout} can't fill --num-minibatches {args.num_minibatches}; use {args.batch_size} or fewer")
-    if args.batch_size % args.num_minibatches:
-        fits = max(n for n in range(1, args.num_minibatches) if args.batch_size % n == 0)
-        fail(f"{rollout} does not divide into --num-minibatches {args.num_minibatches}; {fits} would do")
-    if args.num_updates < 1:
-        fail(f"{rollout} is more than --total-timesteps {args.total_timesteps}; use {args.batch_size} or more")
-    if args.cuda and not torch.cuda.is_available():
-        fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
-    for flag, package in (("track", "wandb"), ("capture_video", "moviepy")):
-        if getattr(args, flag) and importlib.util.find_spec(package) is None:
-            fail(f"--{flag.replace('_', '-')}: the package {package} is not installed; pip install {package}")
-    if args.precision not in ("fp32", "bf16"):
-        fail(f"--precision {args.precision}: must be fp32 or bf16")
-    if args.cuda_graphs and not args.cuda:
-        fail("--cuda-graphs: needs a GPU, and --cuda; leave --cuda-graphs out")
-    if args.compile and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
-        fail(f"--compile: needs a C++ compiler, but there is no {compiler}; install one, or name another by CXX")
-    env = make_spec(args.env_id)
-    if env.observation_space != FRAMES:
-        fail(f"--env-id {args.env_id}: observes {env.observation_space}, but this script needs Atari or {FRAMES}")
-    if not isinstance(env.action_space, gym.spaces.Discrete):
-        fail(f"--env-id {args.env_id}: acts by {env.action_space}, but this script needs Discrete; use another game")
-    if args.capture_video:
-        try:
-            game = envpool.make_gymnasium(args.env_id, num_envs=1, render_mode="rgb_array")
-            game.reset()
-            game.render()
-        except Exception as error:  # a graphics library can fail in any way
-            fail(f"--capture-video: {args.env_id} can't be rendered: {error}; mend it or leave --capture-video out")
-
-
 # ---------------------------------------------------------------------------------------------------------- Environment
-
-
 FRAME = gym.spaces.Box(0, 255, (84, 84), np.uint8)
-FRAMES = gym.spaces.Box(0, 255, (4, *FRAME.shape), np.uint8)  # an observation
-
-
-def make_spec(env_id: str) -> SimpleNamespace:
-    """EnvPool's configuration of a task, with our options in it, and its spaces; ends the program with one line if
-    there is none."""
-    if env_id not in (known := envpool.list_all_envs()):
-        near = ", ".join(get_close_matches(env_id, known, cutoff=0.5))
-        fail(f"--env-id {env_id}: unknown to EnvPool {envpool.__version__}. {near and 'Near matches: '}{near}")
-    options = {"noop_max": 30, "frame_skip": 4, "gray_scale": True, "stack_num": 4}  # [atari-1] [atari-2] [atari-7]
-    options |= {"img_height": 84, "img_width": 84, "use_inter_area_resize": True}  # [atari-5]
-    options |= {"use_combined_action": True}  # one Discrete action instead of VizDoom's vector of buttons
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of spaces that we don't use
-            has = envpool.make_spec(env_id).config._fields
-            if "use_fire_reset" in has:  # Atari
-                options |= {"episodic_life": True, "use_fire_reset": True}  # [atari-3] [atari-4]
-            spec = envpool.make_spec(env_id, **{name: value for name, value in options.items() if name in has})
-            return SimpleNamespace(
-                config=spec.config, observation_space=spec.observation_space, action_space=spec.action_space
-            )
-    except Exception as error:  # of a package or a library that the task needs
-        fail(f"--env-id {env_id}: EnvPool can't make it: {error}; mend it or use another task")
 
 
 class VectorEnv:
-    """N tasks stepped together by EnvPool's threads, with the last 4 frames as an observation and the sign of the
+    """N games stepped together by EnvPool's threads, with the last 4 frames as an observation and the sign of the
     reward as the reward. The step after the end of an episode resets it, whatever the action."""
 
-    def __init__(self, env_id: str, num_envs: int, env_threads: int = 1, video_folder: str | None = None):
-        spec = make_spec(env_id)
-        self.action_space, self.envs, self.video, self.video_folder = spec.action_space, None, None, video_folder
-        self.options = {"num_envs": num_envs, "batch_size": num_envs, "num_threads": env_threads, "task_id": env_id}
-        self.options = spec.config._asdict() | self.options | {"render_mode": "rgb_array" if video_folder else None}
-        del self.options["seed"], self.options["env_seed"]
+    def __init__(self, args: Args, render_mode: str | None = None):
+        import envpool  # here, where a missing package is named
+
+        if args.env_id not in envpool.list_all_envs():
+            raise ValueError(f"EnvPool {envpool.__version__} has no such task; envpool.list_all_envs() names all")
+        known = envpool.make_spec(args.env_id).config._fields
+        options = {"noop_max": 30, "frame_skip": 4, "gray_scale": True, "stack_num": 4}  # [atari-1] [atari-2] [atari-7]
+        options |= {"img_height": 84, "img_width": 84, "use_inter_area_resize": True}  # [atari-5]
+        options |= {"use_combined_action": True}  # one Discrete action instead of VizDoom's vector of buttons
+        if "use_fire_reset" in known:  # Atari
+            options |= {"episodic_life": True, "use_fire_reset": True}  # [atari-3] [atari-4]
+        options = {name: x for name, x in options.items() if name in known}
+        spec = envpool.make_spec(args.env_id, **options)
+        self.observation_space, self.action_space = spec.observation_space, spec.action_space
+        frames = gym.spaces.Box(0, 255, (4, *FRAME.shape), np.uint8)
+        if self.observation_space != frames or not isinstance(self.action_space, gym.spaces.Discrete):
+            raise ValueError(f"observes {self.observation_space}, acts by {self.action_space}; use an Atari game")
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        threads = args.env_threads or cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) or 1  # or a share of them
+        options |= {"task_id": args.env_id, "num_threads": threads, "render_mode": render_mode}
+        self.make, self.options = envpool.make_gymnasium, options
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Starts a fresh game in every environment. Returns the first observations, (N, 4, 84, 84)."""
-        self.envs = None  # ends the old ones' threads
-        seeds = [seed >> 1 for seed in seeds]  # EnvPool's are int32, and given when environments are made
-        self.envs = envpool.make_gymnasium(**self.options, seed=seeds)
-        observations, _ = self.envs.reset()
-        self.game_returns, self.game_lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
-        self.resets, self.lives = np.zeros(len(seeds), bool), np.zeros(len(seeds))  # where the next step resets
-        if self.video_folder and not os.listdir(self.video_folder):
-            from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
-
-            first = self.envs.render()[0]
-            self.video = FFMPEG_VideoWriter(f"{self.video_folder}/game.mp4", first.shape[1::-1], fps=15)
-            self.video.write_frame(first)
-        return observations
+        """Makes N games, which is when EnvPool takes their seeds. Returns observations (N, 4, 84, 84)."""
+        self.close()
+        N, seeds = len(seeds), [seed >> 1 for seed in seeds]  # EnvPool's are int32
+        self.envs = self.make(**self.options, num_envs=N, batch_size=N, seed=seeds)
+        self.game_returns, self.game_lengths = np.zeros(N), np.zeros(N, np.int64)
+        self.resets, self.lives = np.zeros(N, bool), np.zeros(N)  # where the next step resets
+        return self.envs.reset()[0]
 
     def step(self, actions):
         """Steps each environment by its action, or resets it if its episode ended in the step before.
@@ -258,17 +154,19 @@ class VectorEnv:
         episodes = [(float(self.game_returns[i]), int(self.game_lengths[i])) for i in ended]
         self.game_returns[ended], self.game_lengths[ended] = 0.0, 0
         self.resets, self.lives = terminated | truncated, lives
-        if self.video:
-            self.video.write_frame(self.envs.render()[0])
-            if 0 in ended:
-                self.video = self.video.close()
         truncated_obs = {i: observations[i] for i in np.flatnonzero(truncated & ~true_ends)}
         return observations, np.sign(rewards), self.resets.astype(np.float32), truncated_obs, episodes  # [atari-6]
 
+    def render(self) -> np.ndarray:
+        """The first game's picture, (height, width, 3)."""
+        return self.envs.render()[0]
+
+    def close(self) -> None:
+        """Ends EnvPool's threads."""
+        self.envs = None
+
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
-
-
 def layer_init(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
     nn.init.orthogonal_(layer.weight, gain)  # [core-2]
     nn.init.zeros_(layer.bias)
@@ -312,21 +210,7 @@ class Agent(nn.Module):
         return action, log_prob, entropy, self.critic(hidden).squeeze(-1)
 
 
-def flatten_parameters(agent: nn.Module) -> nn.Parameter:
-    """Moves the parameters into one vector and their gradients into another, of which the layers keep views, so that
-    gradient clipping and Adam are one operation each instead of one a layer."""
-    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in agent.parameters()]))
-    flat.grad, end = torch.zeros_like(flat), 0
-    for parameter in agent.parameters():
-        start, end = end, end + parameter.numel()
-        parameter.data = flat.data[start:end].view_as(parameter)
-        parameter.grad = flat.grad[start:end].view_as(parameter)
-    return flat
-
-
 # -------------------------------------------------------------------------------------------------- Advantages and loss
-
-
 def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
     """Generalised advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
 
@@ -362,31 +246,31 @@ def ppo_loss(
 
     The first three tensors come from the networks as they are now, the other five from the rollout; all are (M,).
     `weights` are those of a mean, 0 at rows that reset an environment, which nothing is learned from.
-    Returns the loss and, by metric name, the debug variables: scalar tensors.
+    Returns the loss, a scalar, and by metric name the debug variables, (M,), whose means are logged.
     """
     log_ratio = log_prob - old_log_probs
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - clip_coef, 1 + clip_coef)
-    policy_loss = -weights @ torch.min(advantages * ratio, advantages * clipped_ratio)  # [core-8]
-    value_error = (value - returns).square()
+    policy_loss = -torch.min(advantages * ratio, advantages * clipped_ratio)  # [core-8]
+    value_loss = (value - returns).square()
     if clip_vloss:  # [core-9]
         clipped_value = old_values + (value - old_values).clamp(-clip_coef, clip_coef)
-        value_error = torch.max(value_error, (clipped_value - returns).square())
-    value_loss = 0.5 * weights @ value_error
-    mean_entropy = weights @ entropy
-    loss = policy_loss - ent_coef * mean_entropy + vf_coef * value_loss  # [core-10]
+        value_loss = torch.max(value_loss, (clipped_value - returns).square())
+    loss = weights @ policy_loss - ent_coef * (weights @ entropy) + vf_coef * (0.5 * weights @ value_loss)  # [core-10]
     with torch.no_grad():  # [core-12]
         debug = {
-            "losses/value_loss": value_loss,
-            "losses/policy_loss": policy_loss,
-            "losses/entropy": mean_entropy,
-            "losses/old_approx_kl": -weights @ log_ratio,
-            "losses/approx_kl": weights @ (ratio - 1 - log_ratio),
-            "losses/clipfrac": weights @ ((ratio - 1).abs() > clip_coef).float(),
+            "losses/value_loss": 0.5 * value_loss,
+            "losses/policy_loss": policy_loss.detach(),
+            "losses/entropy": entropy.detach(),
+            "losses/old_approx_kl": -log_ratio,
+            "losses/approx_kl": ratio - 1 - log_ratio,
+            "losses/clipfrac": ((ratio - 1).abs() > clip_coef).float(),
         }
+        debug = {name: x * weights * len(weights) for name, x in debug.items()}  # so that their means are of valid rows
     return loss, debug
 
 
+# --------------------------------------------------------------------------------------------------------------- Speed
 class CudaGraph:
     """A function of tensors that is recorded once and then launched whole. It reads its arguments from where the first
     were: random numbers must be among them, since a replay would draw the same again."""
@@ -415,406 +299,13 @@ class CudaGraph:
         return tuple(x.clone() for x in self.result)  # the next replay overwrites its own
 
 
-# ---------------------------------------------------------------------------------------------------------- Checkpoints
-
-METRICS = [
-    "charts/episodic_return", "charts/episodic_length", "charts/SPS", "charts/learning_rate",
-    "losses/value_loss", "losses/policy_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl",
-    "losses/clipfrac", "losses/explained_variance",
-]  # fmt: skip
-EPISODE = ["global_step", "episodic_return", "episodic_length", "seconds"]
-CHECKPOINT = {
-    "script": str, "args": dict, "update": int, "global_step": int, "seconds": float, "recent_returns": list,
-    "model": dict, "optimizer": dict, "rng": dict, "torch_rng": torch.Tensor,
-}  # fmt: skip
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a temporary file, which takes the place of `path` once it is on the disk: all of it or nothing."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-class RunLog:
-    """metrics.csv (a row an update), episodes.csv (a row an episode) and the TensorBoard events of a run folder. What
-    they hold beyond the step `resumed_at` is dropped, since the run is about to do it again."""
-
-    def __init__(self, folder: Path, resumed_at: int):
-        self.files = {}
-        for name, columns in (("metrics.csv", ["global_step", *METRICS]), ("episodes.csv", EPISODE)):
-            rows = [",".join(columns) + "\n"]
-            if resumed_at:  # a kill can leave half a row at the end
-                written = (folder / name).read_text().splitlines(keepends=True)[1:]
-                rows += [row for row in written if row.endswith("\n") and int(row.split(",")[0]) <= resumed_at]
-            write_whole(folder / name, "".join(rows).encode())
-            self.files[name] = (folder / name).open("a", newline="")
-        self.events = event_file_writer.EventFileWriter(str(folder))
-        self.events.add_event(Event(step=resumed_at + 1, session_log=SessionLog(status=SessionLog.START)))
-
-    def write(self, global_step: int, metrics: dict[str, float], episodes: list[tuple]) -> None:
-        """Adds an update, and the episodes that ended in it as rows of EPISODE."""
-        points = [(step, dict(zip(METRICS, return_and_length))) for step, *return_and_length, _ in episodes]
-        for step, scalars in [*points, (global_step, {name: metrics[name] for name in METRICS[2:]})]:
-            summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()])
-            self.events.add_event(Event(wall_time=time.time(), step=step, summary=summary))
-        csv.writer(self.files["episodes.csv"], lineterminator="\n").writerows(episodes)
-        csv.writer(self.files["metrics.csv"], lineterminator="\n").writerow([global_step, *map(metrics.get, METRICS)])
-        for file in self.files.values():
-            file.flush()
-
-    def sync(self) -> None:
-        """Puts everything on the disk: a checkpoint counts on the rows before it."""
-        self.events.flush()
-        for file in self.files.values():
-            os.fsync(file.fileno())
-
-    def close(self) -> None:
-        for file in (self.events, *self.files.values()):
-            file.close()
-
-
-def create_run_folder(args: Args) -> Path:
-    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
-    cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    cpu = re.search("model name\t: (.*)", cpu_info)
-    describe = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]  # the commit, not the nearest tag
-    git = ["git", "-C", str(Path(__file__).resolve().parent), *describe]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() if shutil.which("git") else ""
-    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
-    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name in needs}
-    gpu = torch.cuda.get_device_name() if args.cuda else None
-    config = {
-        "arguments": asdict(args),
-        "command": shlex.join(["python", *sys.argv]),
-        "versions": {"python": platform.python_version(), **versions},
-        "hardware": {"cpu": cpu and cpu[1], "cores": os.cpu_count(), "gpu": gpu},
-        "git_commit": commit or None,
-    }
-    name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
-    first_run = not Path("runs").exists()
-    folder = Path("runs", f"{name}{started}")
-    try:
-        folder.parent.mkdir(exist_ok=True)
-        while True:
-            with contextlib.suppress(FileExistsError):  # taken by a run that started in the same second
-                folder.mkdir()
-                break
-            started += 1
-            folder = Path("runs", f"{name}{started}")
-        (folder / "checkpoints").mkdir()
-        (folder / "videos").mkdir()
-        shutil.copy(__file__, folder)
-        write_whole(folder / "config.json", json.dumps(config, indent=2).encode())
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if first_run:
-            with contextlib.suppress(OSError):  # other runs are in it by now
-                folder.parent.rmdir()
-        fail(f"{folder}: can't be written ({error.strerror}); start where a folder runs/ can be, with room on the disk")
-    return folder
-
-
-def load_checkpoint(path: str) -> tuple[Path, dict]:
-    """Reads a checkpoint, or a run folder's last one, and never runs code from it. Returns the file and its content;
-    ends the program with one line if it is missing, damaged or another script's."""
-    file = Path(path)
-    if file.is_dir():
-        found = [checkpoint for checkpoint in file.glob("checkpoints/*.pt") if checkpoint.stem.isdigit()]
-        file = max(found, key=lambda checkpoint: int(checkpoint.stem), default=file / "checkpoints" / "*.pt")
-    if not file.is_file():
-        fail(f"{path}: there is no {file}; name a run folder that has saved a checkpoint, or a checkpoint")
-    try:
-        if (damaged := zipfile.ZipFile(file).testzip()) is not None:
-            raise ValueError(f"{damaged} has a wrong checksum")
-        state = torch.load(file, map_location="cpu", weights_only=True)
-        if state["script"] != Path(__file__).stem:
-            fail(f"{file}: was written by {state['script']}.py; use that script")
-        wrong = [name for name, kind in CHECKPOINT.items() if not isinstance(state[name], kind)]
-        run, numbers = Args(**state["args"]), {float: int | float, float | None: int | float | None}
-        for field in fields(Args):
-            if not isinstance(state["args"][field.name], numbers.get(field.type, field.type)):
-                wrong.append(field.name)
-        if not 0 < state["update"] <= run.num_updates or state["global_step"] != state["update"] * run.batch_size:
-            wrong.append("update or global_step")
-        if not 0 <= state["seconds"] < math.inf or not all(isinstance(x, float) for x in state["recent_returns"]):
-            wrong.append("seconds or recent_returns")
-        if wrong:
-            raise ValueError(f"unfit {', '.join(wrong)}")
-    except Exception as error:  # a damaged or hostile file can raise anything
-        fail(f"{file}: not a whole checkpoint of this script ({type(error).__name__}: {error}); name another one")
-    return file, state
-
-
-def merge_arguments(args: Args, saved: dict) -> Args:
-    """The arguments that the checkpoint was made with. The command line chooses how to evaluate, and nothing else."""
-    free = {"resume", "evaluate", "episodes"}
-    free |= {"seed", "cuda", "capture_video", "num_threads"} if args.evaluate else set()
-    typed = {
-        word.split("=")[0].strip("-").replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"
-    }
-    typed |= {field.name for field in fields(Args) if getattr(args, field.name) != field.default}
-    if ":" in saved["env_id"] and args.env_id != saved["env_id"]:
-        fail(
-            f"the checkpoint's environment {saved['env_id']} imports a module; if you trust it, type --env-id yourself"
-        )
-    for name in saved.keys() & typed - free:
-        if (value := getattr(args, name)) != saved[name]:
-            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
-    return Args(**{name: getattr(args, name) if name in free else value for name, value in saved.items()})
-
-
-# ----------------------------------------------------------------------------------------------------------- Evaluation
-
-
-@torch.no_grad()
-def evaluate(agent: Agent, env_id: str, episodes: int, seed: int, video: Path | None = None) -> list[tuple[float, int]]:
-    """Plays whole games with actions drawn from the policy, on an environment and random numbers of its own: the same
-    agent and seed give the same games. `video` is an mp4 file for the first. Returns each (unclipped return, steps)."""
-    device, results = next(agent.parameters()).device, []
-    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
-    rng = np.random.default_rng(noise_seed)
-    with tempfile.TemporaryDirectory(dir=video and video.parent) as unfinished:
-        envs = VectorEnv(env_id, 1, video_folder=unfinished if video else None)
-        for episode_seed in seeds:
-            observation, games = envs.reset([episode_seed]), []
-            while not games:
-                noise = torch.from_numpy(rng.gumbel(size=(1, envs.action_space.n)).astype(np.float32)).to(device)
-                action, *_ = agent.get_action_and_value(torch.from_numpy(observation).to(device), noise=noise)
-                observation, _, _, _, games = envs.step(envs.action_space.start + action.cpu().numpy())
-            results.append(games[0])
-        envs.envs.close()  # ends the video
-        if video:
-            next(Path(unfinished).glob("*.mp4")).replace(video)
-    return results
-
-
-# ------------------------------------------------------------------------------------------------------------- Training
-
-
-dist = torch.distributed
-
-
-def join_processes(args: Args) -> None:
-    """Joins the processes that torchrun started, and takes a GPU of this machine, if there are any. Only the first of
-    all processes speaks. RANK counts over all machines, LOCAL_RANK and LOCAL_WORLD_SIZE on this one."""
-    if args.backend not in ("nccl", "gloo") or (args.backend == "nccl" and not torch.cuda.is_available()):
-        fail(f"--backend {args.backend}: must be gloo, or nccl where torch finds a GPU; leave --backend out")
-    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
-    chosen = args.device_ids or range(here)
-    if (args.device_ids or gpus) and (len(chosen) < here or not {*map(str, chosen)} <= {*map(str, range(gpus))}):
-        ids = " ".join(map(str, chosen))
-        fail(f"--device-ids {ids}: must name one of this machine's {gpus} GPUs for each of its {here} processes")
-    if gpus:
-        torch.cuda.set_device(int(chosen[int(os.environ.get("LOCAL_RANK", 0))]))
-    if "RANK" in os.environ:
-        if args.evaluate:
-            fail("--evaluate: takes one process; start it by python instead of torchrun")
-        dist.init_process_group(args.backend)
-        atexit.register(dist.destroy_process_group)
-    elif not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        if not args.evaluate:
-            print("runs as one process; start the script by torchrun for more")
-    if dist.get_rank():
-        sys.stdout = open(os.devnull, "w")
-
-
-def average(x: torch.Tensor) -> torch.Tensor:
-    """The mean of a tensor over the processes, in place of it."""
-    dist.all_reduce(x)
-    return x.div_(dist.get_world_size())
-
-
-def gather(rows: torch.Tensor) -> list[torch.Tensor]:
-    """What each process has, in the order of their ranks; the number of rows may differ."""
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    lengths = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, torch.tensor([len(rows)], device=device))
-    padded = torch.zeros((int(max(lengths)) + 1, *rows.shape[1:]), dtype=rows.dtype, device=device)
-    padded[: len(rows)] = rows
-    gathered = [torch.empty_like(padded) for _ in lengths]
-    dist.all_gather(gathered, padded)
-    return [x[: int(length)].cpu() for x, length in zip(gathered, lengths)]
-
-
-def gather_bytes(content: bytes) -> list[bytes]:
-    return [x.numpy().tobytes() for x in gather(torch.tensor(list(content), dtype=torch.uint8))]
-
-
-def from_first(content: bytes) -> bytes:
-    """What the first process has."""
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    try:
-        dist.broadcast(length := torch.tensor(len(content), device=device), 0)
-        received = torch.zeros(int(length) + 1, dtype=torch.uint8, device=device)  # never empty
-        if dist.get_rank() == 0:
-            received[:-1] = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
-        dist.broadcast(received, 0)
-    except RuntimeError as error:
-        fail(f"the first process has ended: {error}", status=1)
-    return received[:-1].cpu().numpy().tobytes()
-
-
-def load_from_first(path: str) -> tuple[Path, dict]:
-    """What load_checkpoint gives the first process. The others' machines may have other disks."""
-    file, content = b"", b""
-    if dist.get_rank() == 0:
-        checkpoint, _ = load_checkpoint(path)
-        file, content = str(checkpoint).encode(), checkpoint.read_bytes()
-    file, content = from_first(file), from_first(content)
-    return Path(file.decode()), torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-
-
-class NoLog:
-    """The RunLog of all processes but the first."""
-
-    def write(self, *_) -> None:
-        pass
-
-    close = write
-
-
-def torchrun_agents() -> list[str]:
-    """The torchrun agents of all machines, each of which outlives the processes that it starts and restarts."""
-    file = os.environ.get("TORCHELASTIC_ERROR_FILE")  # …/AGENT/attempt_0/0/error.json
-    return sorted({name.decode() for name in gather_bytes(Path(file).parents[2].name.encode() if file else b"")} - {""})
-
-
-def find_run_folder(agents: list[str]) -> Path | None:
-    """The run folder that processes of the same torchrun agents made, before these were started in their place."""
-    for file in Path("runs").glob("*/torchrun.json"):
-        with contextlib.suppress(OSError, ValueError):
-            if set(json.loads(file.read_text())) & set(agents):
-                return file.parent
-    return None
-
-
-def attempt(action, *arguments, **options):
-    """Calls the tracker: whatever goes wrong with it costs a warning, never the training."""
-    try:
-        return action(*arguments, **options)
-    except Exception as error:  # a tracker can fail in any way
-        print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
-
-
-def start_tracker(args: Args, folder: Path):
-    """Opens the run at Weights & Biases, which from then on follows the TensorBoard events, and uploads the script."""
-    import wandb
-
-    wandb.tensorboard.patch(root_logdir=str(folder))
-    where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": folder.name}
-    tracker = wandb.init(**where, id=re.sub(r"\W", "-", folder.name), resume="allow", config=asdict(args))
-    tracker.save(str(folder / Path(__file__).name), base_path=str(folder), policy="now")
-    return tracker
-
-
-def track_video(tracker, video: Path, global_step: int) -> None:
-    import wandb
-
-    tracker.log({"video": wandb.Video(str(video)), "global_step": global_step})
-
-
-@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
-def main(args: Args) -> Path | None:
-    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
-    join_processes(args)
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    agents = torchrun_agents()
-    replaced = find_run_folder(agents) if rank == 0 else None
-    if replaced and any((replaced / "checkpoints").glob("*.pt")):
-        args.resume = str(replaced)
-    args.resume = from_first((args.resume or "").encode()).decode() or None
-    if args.resume or args.evaluate:
-        if args.resume and (args.evaluate or not (rank or Path(args.resume).is_dir())):
-            fail(f"--resume {args.resume}: takes a run folder, and no --evaluate beside it")
-        checkpoint, state = load_from_first(args.resume or args.evaluate)
-        state["args"] |= {"backend": args.backend, "device_ids": args.device_ids}  # of these machines
-        args = merge_arguments(args, state["args"])
-    validate(args)
-    torch.set_num_threads(args.num_threads)
-    if args.cuda and args.torch_deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-    device = torch.device("cuda" if args.cuda else "cpu")
-
-    # Set up
-    minibatch = args.batch_size // args.num_minibatches
-    if args.num_envs % world_size or minibatch % world_size:
-        shares = f"--num-envs {args.num_envs} with minibatches of {minibatch} can't be shared evenly"
-        fail(f"{shares} by {world_size} processes; use multiples of that, or fewer processes")
-    envs = VectorEnv(args.env_id, args.num_envs // world_size, args.env_threads)
-    num_actions = int(envs.action_space.n)
-    torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2, rank)))
-    agent = Agent(num_actions, args.precision).to(device)
-    parameters = flatten_parameters(agent)
-    dist.broadcast(parameters.data, 0)  # [aux-2] the same seed gave the same, if torch is the same everywhere
-    optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
-    update, global_step, seconds, recent_returns = 0, 0, 0.0, deque(maxlen=100)
-    if args.resume and len(state["rng"]) != world_size:
-        fail(f"{checkpoint}: was written by {len(state['rng'])} processes, not {world_size}; start as many by torchrun")
-    if args.resume or args.evaluate:
-        state["rng"] = state["rng"].get(rank)
-        try:
-            agent.load_state_dict(state["model"])
-            moments = {name: value.contiguous() for name, value in state["optimizer"]["state"][0].items()}
-            if [moments[name].shape for name in ("step", "exp_avg", "exp_avg_sq")] != [(), *2 * [parameters.shape]]:
-                raise ValueError("Adam's state is of another size")
-            optimizer.load_state_dict(optimizer.state_dict() | {"state": {0: moments}})
-            rng.bit_generator.state = state["rng"]
-            torch.set_rng_state(state["torch_rng"])
-        except Exception as error:  # as in load_checkpoint
-            fail(f"{checkpoint}: does not fit {args.env_id} ({type(error).__name__}: {error}); name another one")
-        update, global_step, seconds = state["update"], state["global_step"], state["seconds"]
-        recent_returns.extend(state["recent_returns"])
-    if args.evaluate:
-        video = checkpoint.with_suffix(".mp4") if args.capture_video else None
-        results = np.array(evaluate(agent, args.env_id, args.episodes, args.seed, video))  # (episodes, 2)
-        for episode, (episodic_return, length) in enumerate(results):
-            print(f"episode {episode}: return {episodic_return:.2f}, length {length:.0f}")
-        (mean, mean_length), (std, _) = results.mean(0), results.std(0)
-        print(f"{checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {args.episodes} episodes")
-        return None
-    if args.resume:
-        folder, args.resume = checkpoint.parent.parent, None
-        if update == args.num_updates:
-            print(f"{folder}: is complete; see what it learned with --evaluate {folder}")
-            return folder
-        missing = [name for name in ("metrics.csv", "episodes.csv") if not (folder / name).is_file()]
-        if missing and rank == 0:
-            fail(f"{folder}: lacks {' and '.join(missing)}, which a resumed run adds to; name a whole run folder")
-        print(f"{folder}: goes on after update {update} of {args.num_updates}, step {global_step:,}")
-    else:
-        folder = (replaced or create_run_folder(args)) if rank == 0 else Path()
-        if rank == 0:
-            write_whole(folder / "torchrun.json", json.dumps(agents).encode())
-        folder = Path(from_first(str(folder).encode()).decode())
-    tracker = attempt(start_tracker, args, folder) if args.track and rank == 0 else None
-    try:
-        log = RunLog(folder, resumed_at=global_step) if rank == 0 else NoLog()
-    except (OSError, ValueError) as error:
-        fail(f"{folder}: metrics.csv or episodes.csv can't be read or written ({error}); mend it or start anew")
-    num_checkpoints = min(args.checkpoints, args.num_updates)
-    checkpoint_updates = {round(args.num_updates * (i + 1) / num_checkpoints) for i in range(num_checkpoints)}
-    trust = ["--env-id", args.env_id] if ":" in args.env_id else []  # see merge_arguments
-    resume_command = shlex.join(["python", sys.argv[0], "--resume", str(folder), *trust])
-    stop_signals, handlers = [], {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop_after_update(number, frame):
-        stop_signals.append(number)
-        if "RANK" not in os.environ:  # torchrun hands every signal on, and so repeats a Ctrl-C
-            signal.signal(number, handlers[number])  # the next one ends the run at once
-
-    for number in handlers:
-        signal.signal(number, stop_after_update)
-    threading.excepthook = lambda failure: None  # the event writer's thread also hands its error to our next call
+def tensor_functions(agent: Agent, parameters: nn.Parameter, args: Args):
+    """What --compile and --cuda-graphs make faster, as functions of tensors alone: `act` in a step, `estimate` the
+    advantages of a rollout, `differentiate` the loss of a minibatch, whose gradient it leaves in `parameters.grad`."""
+    if args.cuda_graphs and not args.cuda:
+        fail("--cuda-graphs: needs a GPU; leave --cuda-graphs out")
+    if args.compile and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
+        fail(f"--compile: needs a C++ compiler, but there is no {compiler}; install one, or name another by CXX")
 
     def act(obs, noise):
         with torch.no_grad():
@@ -823,168 +314,657 @@ def main(args: Args) -> Path | None:
     def estimate(rewards, values, dones, next_value, next_done):
         return compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
 
-    def loss_of(mb_obs, mb_actions, *from_rollout):
-        _, log_prob, entropy, value = agent.get_action_and_value(mb_obs, mb_actions)
-        coefficients = (args.clip_vloss, args.ent_coef, args.vf_coef)
-        return ppo_loss(log_prob, entropy, value, *from_rollout, *coefficients)
+    def get_loss(obs, actions, old_log_probs, old_values, advantages, returns, weights, clip_coef):
+        _, log_prob, entropy, value = agent.get_action_and_value(obs, actions)
+        return ppo_loss(
+            log_prob, entropy, value, old_log_probs, old_values, advantages, returns, weights,
+            clip_coef, args.clip_vloss, args.ent_coef, args.vf_coef,
+        )  # fmt: skip
 
-    def gradient(*minibatch):
-        loss, mb_debug = loss_of(*minibatch)
+    def differentiate(*minibatch):
+        loss, debug = get_loss(*minibatch)
         parameters.grad.zero_()
         loss.backward()
-        return mb_debug
+        return debug
 
     if args.compile:
-        act, estimate, loss_of = map(torch.compile, (act, estimate, loss_of))
+        act, estimate, get_loss = map(torch.compile, (act, estimate, get_loss))
     if args.cuda_graphs:
-        act, estimate, gradient = map(CudaGraph, (act, estimate, gradient))
+        act, estimate, differentiate = map(CudaGraph, (act, estimate, differentiate))
+    return act, estimate, differentiate
 
-    # T = num_steps, N = num_envs of this process, B = T · N samples in its part of a rollout
-    T, N = args.num_steps, args.num_envs // world_size
+
+# ------------------------------------------------------------------------------------------------------------ Processes
+dist = torch.distributed
+
+
+def average(x: torch.Tensor) -> torch.Tensor:
+    """The mean of a tensor over the processes, in place of it."""
+    dist.all_reduce(x)
+    return x.div_(dist.get_world_size())
+
+
+def gather(x) -> list:
+    """What each process has, in the order of their ranks."""
+    dist.all_gather_object(gathered := [None] * dist.get_world_size(), x)
+    return gathered
+
+
+# ------------------------------------------------------------------------------------------------------------- Training
+@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
+def train(args: Args, run: "Run") -> None:
+    """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    rank, world_size, minibatch = dist.get_rank(), dist.get_world_size(), args.batch_size // args.num_minibatches
+    if args.num_envs % world_size or minibatch % world_size:
+        fail(f"--num-envs {args.num_envs}, minibatches of {minibatch}: must be multiples of the {world_size} processes")
+    # From here on, the arguments are those of this process's share
+    args = replace(args, num_envs=args.num_envs // world_size, total_timesteps=args.total_timesteps // world_size)
+    torch.set_num_threads(args.num_threads)
+    torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
+    torch.manual_seed(args.seed)
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2, rank)))
+    device = torch.device("cuda" if args.cuda else "cpu")
+
+    envs = VectorEnv(args)
+    run.resources.callback(envs.close)
+    num_actions = int(envs.action_space.n)
+    agent = Agent(num_actions, args.precision).to(device)
+    parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
+    dist.broadcast(parameters.data, 0)  # [aux-2] the same seed gave the same, if torch is the same everywhere
+    act, estimate, differentiate = tensor_functions(agent, parameters, args)
+    optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
+    run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints
+    run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
+
+    # T steps of N environments are a rollout of B = T · N samples, M samples a minibatch
+    T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
     channels_last = torch.zeros((T, N, *FRAME.shape, 4), dtype=torch.uint8, device=device)  # what convolutions prefer
     obs = channels_last.permute(0, 1, 4, 2, 3)  # (T, N, 4, 84, 84)
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)
     acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
     rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
-    fresh_episodes, start_time, last_status = True, time.perf_counter() - seconds, -math.inf
-    try:
-        while update < args.num_updates:
-            update += 1
-            # Anneal
-            remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
-            learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
-            clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
-            clip_coef = torch.tensor(clip_coef, device=device)  # a number would stay as it was recorded or compiled
-            optimizer.param_groups[0]["lr"] = learning_rate
+    for update, fresh_episodes in run.updates():
+        # Anneal
+        remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
+        learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
+        clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
+        clip_coef = torch.tensor(clip_coef, device=device)  # a number would stay as it was recorded or compiled
+        optimizer.param_groups[0]["lr"] = learning_rate
 
-            # Collect
-            if fresh_episodes:  # after every checkpoint, so that a resumed run needs no environment's inner state
-                seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(args.num_envs)
-                seeds = seeds[rank * N : (rank + 1) * N]  # [aux-2]
-                next_obs, next_done = envs.reset(seeds.tolist()), np.zeros(N, np.float32)  # 1 where a step will reset
-            noise = torch.from_numpy(rng.gumbel(size=(T, N, num_actions)).astype(np.float32)).to(device)
-            episodes, truncated = [], []
-            for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-                obs[step], dones[step] = torch.from_numpy(next_obs), next_done
-                actions[step], acted_log_probs[step], _, acted_values[step] = act(obs[step], noise[step])
-                env_actions = envs.action_space.start + actions[step].cpu().numpy()
-                next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-                global_step += args.num_envs
-                truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
-                for episode in ended:
-                    episodes.append((global_step, *episode, round(time.perf_counter() - start_time, 3)))
+        # Collect
+        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+            seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(world_size * N)
+            seeds = seeds[rank * N : (rank + 1) * N]  # [aux-2]
+            next_obs, next_done = envs.reset(seeds.tolist()), np.zeros(N, np.float32)  # 1 where a step will reset
+        noise = torch.from_numpy(rng.gumbel(size=(T, N, num_actions)).astype(np.float32)).to(device)
+        global_step, truncated = (update - 1) * world_size * args.batch_size, []
+        for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
+            obs[step], dones[step] = torch.from_numpy(next_obs), next_done
+            actions[step], acted_log_probs[step], _, acted_values[step] = act(obs[step], noise[step])
+            env_actions = envs.action_space.start + actions[step].cpu().numpy()
+            next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
+            global_step += world_size * N
+            truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
+            run.note(global_step, ended)
 
-            # Advantages
-            with torch.no_grad():
-                next_value = agent.get_value(torch.from_numpy(next_obs).to(device))
-                if args.bootstrap_truncated and truncated:  # [plus-1]
-                    steps, indices, last_obs = zip(*truncated)
-                    last_values = agent.get_value(torch.from_numpy(np.array(last_obs)).to(device))
-                    rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
-            was_reset, seen_rewards = torch.from_numpy(dones).to(device), torch.from_numpy(rewards).to(device)
-            next_step = (next_value, torch.from_numpy(next_done).to(device))
-            advantages, returns = estimate(seen_rewards, acted_values, was_reset, *next_step)
-            b_advantages, b_returns = advantages.flatten(), returns.flatten()  # (B,)
-            b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 4, 84, 84), (B,)
-            b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
-            b_valid = 1.0 - was_reset.flatten()  # (B,)
-            returns, values = (x.cpu().numpy()[dones == 0] for x in (returns, acted_values))
+        # Advantages
+        with torch.no_grad():
+            next_value = agent.get_value(torch.from_numpy(next_obs).to(device))
+            if args.bootstrap_truncated and truncated:  # [plus-1]
+                steps, indices, last_obs = zip(*truncated)
+                last_values = agent.get_value(torch.from_numpy(np.array(last_obs)).to(device))
+                rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
+        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 4, 84, 84), (B,)
+        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
+        seen, was_reset, next_reset = (torch.from_numpy(x).to(device) for x in (rewards, dones, next_done))
+        advantages, returns = estimate(seen, acted_values, was_reset, next_value, next_reset)  # (T, N)
+        b_advantages, b_returns, b_valid = advantages.flatten(), returns.flatten(), 1.0 - was_reset.flatten()  # (B,)
+        returns, values = (x.cpu().numpy()[dones == 0] for x in (returns, acted_values))
 
-            # Epochs of minibatches
-            debug = []
-            for _ in range(args.update_epochs):
-                permutation = torch.from_numpy(rng.permutation(T * N)).to(device)  # [core-6]
-                rollout = (b_obs, b_actions, b_log_probs, b_values, b_advantages, b_returns, b_valid)
-                shuffled = (x[permutation].split(T * N // args.num_minibatches) for x in rollout)
-                for *minibatch, mb_advantages, mb_returns, mb_valid in zip(*shuffled):
-                    mb_advantages, weights = join_minibatches(mb_advantages, mb_valid, args.norm_adv)
-                    debug.append(gradient(*minibatch, mb_advantages, mb_returns, weights, clip_coef))
-                    average(parameters.grad)  # [aux-2]
-                    norm = parameters.grad.norm()
-                    parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]
-                    optimizer.step()
-                epoch_kl = torch.stack([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]]).mean()
-                if args.target_kl is not None and average(epoch_kl) > args.target_kl:  # [aux-3]
-                    break
-
-            # Log
-            seconds = time.perf_counter() - start_time
-            means = average(torch.stack([torch.stack([d[name] for d in debug]).mean() for name in debug[0]]))
-            metrics = dict(zip(debug[0], means.tolist()))
-            finite = {
-                "a loss": np.isfinite(list(metrics.values())).all(),
-                "a weight": parameters.isfinite().all(),
-            }
-            if what := " and ".join(name for name, is_finite in finite.items() if not is_finite):
-                fail(f"update {update}: {what} is not finite; {folder} keeps the checkpoints before it", status=1)
-            both = torch.from_numpy(np.stack([returns, values], -1))
-            returns, values = torch.cat(gather(both.flatten(0, -2))).T.numpy()  # (samples of all processes,)
-            rows = torch.cat(gather(torch.tensor(episodes, dtype=torch.float64).reshape(-1, 4)))
-            rows = sorted(rows.tolist(), key=lambda row: row[0])  # as they ended, and then by rank
-            episodes = [(int(step), episodic_return, int(length), when) for step, episodic_return, length, when in rows]
-            variance, varies = returns.var(), returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
-            recent_returns.extend(episode[1] for episode in episodes)
-            metrics |= {
-                "losses/explained_variance": 1 - (returns - values).var() / variance if varies else math.nan,
-                "charts/episodic_return": np.mean([episode[1] for episode in episodes]) if episodes else math.nan,
-                "charts/episodic_length": np.mean([episode[2] for episode in episodes]) if episodes else math.nan,
-                "charts/SPS": global_step / seconds,
-                "charts/learning_rate": learning_rate,
-            }
-            log.write(global_step, metrics, episodes)
-
-            # Checkpoint
-            received = int(max(gather(torch.tensor(stop_signals[:1] or [0]))))  # once: a signal can come at any line
-            if stopping := received > 0:
-                stop_signals.insert(0, received)
-            fresh_episodes = stopping or update in checkpoint_updates
-            if fresh_episodes:
-                rngs = dict(enumerate(map(json.loads, gather_bytes(json.dumps(rng.bit_generator.state).encode()))))
-            if fresh_episodes and rank == 0:
-                log.sync()
-                state = {
-                    "script": Path(__file__).stem, "args": asdict(args), "update": update, "global_step": global_step,
-                    "seconds": seconds, "recent_returns": list(recent_returns),
-                    "model": agent.state_dict(), "optimizer": optimizer.state_dict(),
-                    "rng": rngs, "torch_rng": torch.get_rng_state(),
-                }  # fmt: skip
-                torch.save(state, content := io.BytesIO())
-                write_whole(folder / "checkpoints" / f"{update}.pt", content.getvalue())
-                if args.capture_video:
-                    evaluate(agent, args.env_id, 1, args.seed, video := folder / "videos" / f"{update}.mp4")
-                    if tracker:
-                        attempt(track_video, tracker, video, global_step)
-
-            # Status
-            live = sys.stdout.isatty()
-            if time.perf_counter() - last_status > (0.2 if live else 10) or update == args.num_updates or stopping:
-                last_status = time.perf_counter()
-                steps_per_second = global_step / seconds
-                left = (args.num_updates - update) * args.batch_size / steps_per_second
-                mean_return = f"{np.mean(recent_returns):.1f}" if recent_returns else "none yet"
-                status = f"{update / args.num_updates:4.0%}  step {global_step:,}  {steps_per_second:,.0f} steps/s  "
-                status += f"{left:.0f} s left  mean return of the last 100 episodes {mean_return}"
-                print(f"\r{status}\033[K" if live else status, end="" if live else "\n", flush=True)
-            if stopping:
+        # Epochs of minibatches
+        debug = []
+        for _ in range(args.update_epochs):
+            for mb in torch.from_numpy(rng.permutation(args.batch_size)).to(device).split(M):  # [core-6]
+                mb_advantages, weights = join_minibatches(b_advantages[mb], b_valid[mb], args.norm_adv)
+                debug.append(differentiate(
+                    b_obs[mb], b_actions[mb], b_log_probs[mb], b_values[mb], mb_advantages, b_returns[mb],
+                    weights, clip_coef,
+                ))  # fmt: skip
+                average(parameters.grad)  # [aux-2]
+                norm = parameters.grad.norm()
+                parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]
+                optimizer.step()
+            epoch_kl = torch.cat([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]]).mean()
+            if args.target_kl is not None and average(epoch_kl) > args.target_kl:  # [aux-3]
                 break
-    except OSError as error:
-        go_on = f"go on with: {resume_command}" if any((folder / "checkpoints").iterdir()) else "start anew"
-        fail(f"{folder}: {error}; what was saved is whole. When it is mended, {go_on}", status=1)
-    finally:
-        threading.excepthook = threading.__excepthook__
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        with contextlib.suppress(OSError):  # on a full disk; the last checkpoint has synced all that belongs to it
-            log.close()
-        if tracker:
-            attempt(tracker.finish)
-            attempt(sys.modules["wandb"].tensorboard.unpatch)
-    print("\n" if live else "", f"run folder: {folder}", sep="")
-    if stopping and update < args.num_updates:
-        print(f"stopped after update {update}, which is saved; go on with: {resume_command}")
-        raise SystemExit(128 + stop_signals[0])
+
+        # Log
+        metrics = {"charts/learning_rate": learning_rate}
+        metrics |= {name: average(torch.cat([d[name] for d in debug]).mean()).item() for name in debug[0]}  # [aux-2]
+        run.check_finite(observation=next_obs, loss=list(metrics.values()), weight=parameters.norm().item())
+        returns, values = np.concatenate(gather(np.stack([returns, values])), axis=-1)  # of all processes
+        varies = returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
+        metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var() if varies else math.nan
+        run.log(global_step, metrics)
+
+
+# ================================================================================== The run: nothing below is about PPO
+
+import contextlib
+import fcntl
+import importlib.metadata
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import asdict, replace
+from datetime import timedelta
+
+import imageio.v2 as imageio
+import imageio_ffmpeg
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer import event_file_writer
+
+
+# ----------------------------------------------------------------------------------------------------------- Evaluation
+@torch.no_grad()
+def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
+    """Plays whole games with actions drawn from the policy, on environments and random numbers of its own, such that
+    agent and seed determine them. Yields (unclipped return, steps) of each; `video` is an mp4 file for the first."""
+    device, envs = next(agent.parameters()).device, VectorEnv(args, "rgb_array" if video else None)
+    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
+    rng = np.random.default_rng(noise_seed)
+    pictures = imageio.get_writer(video, fps=15, macro_block_size=2) if video else None
+    for episode, episode_seed in enumerate(seeds):
+        observations, games = envs.reset([episode_seed]), []
+        while not games:
+            if video and episode == 0:
+                pictures.append_data(envs.render())
+            noise = torch.from_numpy(rng.gumbel(size=(1, envs.action_space.n)).astype(np.float32)).to(device)
+            actions, *_ = agent.get_action_and_value(torch.from_numpy(observations).to(device), noise=noise)
+            observations, _, _, _, games = envs.step(envs.action_space.start + actions.cpu().numpy())
+        yield games[0]
+    if video:
+        pictures.close()
+
+
+# ---------------------------------------------------------------------------------------------------------------- Torch
+
+SUFFIX, write_state = ".pt", torch.save  # of checkpoints
+read_state = partial(torch.load, map_location="cpu", weights_only=True)  # runs no code of the file
+
+
+def flatten_parameters(agent: nn.Module) -> nn.Parameter:
+    """Moves parameters and gradients into one vector each, with views in the layers: clip and Adam take one call."""
+    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in agent.parameters()]))
+    flat.grad, end = torch.zeros_like(flat), 0
+    for parameter in agent.parameters():
+        start, end = end, end + parameter.numel()
+        parameter.data = flat.data[start:end].view_as(parameter)
+        parameter.grad = flat.grad[start:end].view_as(parameter)
+    return flat
+
+
+def restore(kept: dict, state: dict) -> None:
+    """Gives the objects in `kept` what a checkpoint has under their names."""
+    for name, x in kept.items():
+        if isinstance(x, np.random.Generator):
+            x.bit_generator.state = state[name]
+        elif isinstance(x, torch.optim.Adam):  # which would write beyond moments that are too short
+            moments = {key: value.contiguous() for key, value in state[name]["state"][0].items()}
+            shape = x.param_groups[0]["params"][0].shape
+            if [moments[key].shape for key in ("step", "exp_avg", "exp_avg_sq")] != [(), shape, shape]:
+                raise ValueError("Adam's moments are of another size")
+            x.load_state_dict(x.state_dict() | {"state": {0: moments}})
+        else:
+            (x.set_state if hasattr(x, "set_state") else x.load_state_dict)(state[name])
+
+
+def fit_to_machine(args: Args) -> Args:
+    """The arguments with what this machine decides. Checkpoints hold it, and a resumed run keeps to it."""
+    gpu = torch.cuda.is_available()
+    if args.cuda and not gpu and (args.resume or "--cuda" in sys.argv):  # True by default means where there is one
+        fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
+    return replace(args, cuda=args.cuda and gpu, num_threads=args.num_threads or torch.get_num_threads())
+
+
+# ------------------------------------------------------------------------------------------------------------------ Run
+class Run:
+    """All that surrounds a training: run folder, checkpoints and resume, stop signals, status line, trackers."""
+
+    def __init__(self, args: Args):
+        self.typed, self.args, self.launcher = args, args, ["python"]
+        self.state = self.folder = self.tracker = self.stop_signal = None
+        self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
+        self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
+        self.clear, self.last_status = "\r\033[K" if sys.stdout.isatty() else "", -math.inf  # an unfinished line
+        if args.resume or args.evaluate:
+            self.checkpoint, self.state = self.load()
+            self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
+        self.args = fit_to_machine(self.args)
+        validate(self.args)
+
+    def load(self) -> tuple[Path, dict]:
+        """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
+        path = Path(self.args.resume or self.args.evaluate)
+        file = max(path.glob(f"checkpoints/[0-9]*{SUFFIX}"), key=lambda x: int(x.stem), default=path)
+        if self.args.resume and (self.args.evaluate or file == path):
+            fail(f"--resume {path}: takes a run folder that has checkpoints, and no --evaluate beside it")
+        try:
+            if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
+                raise ValueError(f"{damaged} has a wrong checksum")
+            state = read_state(file)
+            if state["script"] != Path(__file__).stem:
+                raise ValueError(f"it was written by {state['script']}.py")
+            state["args"] = asdict(Args(**state["args"]))  # with the defaults of arguments that came later
+        except Exception as error:  # a damaged or hostile file can raise anything
+            fail(f"{file}: not a whole checkpoint of this script ({type(error).__name__}: {error}); name another one")
+        return file, state
+
+    def keep(self, **kept) -> None:
+        """Names what checkpoints hold: generators and all with a state_dict. A resumed run gets it back here."""
+        self.kept = kept
+        try:
+            if state := self.state:
+                restore(kept, state)
+                self.update, self.global_step, self.seconds = state["update"], state["global_step"], state["seconds"]
+                self.recent_returns = state["recent_returns"]
+        except Exception as error:  # as in load
+            fail(f"{self.checkpoint}: does not fit {self.args.env_id} ({type(error).__name__}: {error})")
+
+    def updates(self):
+        """Yields the number of each update to do, and whether fresh episodes start in it: in the first, and after each
+        checkpoint, so that a resumed run needs no environment's inner state. With --evaluate there are none to do."""
+        args, fresh_episodes, stopping = self.args, True, False
+        if args.evaluate:
+            return self.report()
+        self.open()
+        steps = args.num_updates * args.num_steps  # of each environment
+        count = min(args.checkpoints or min(10, steps // 10_000) or 1, args.num_updates)
+        if steps < 10_000 * count > 10_000:
+            print(f"--checkpoints {count}: each ends all episodes, so that none is longer than {steps // count} steps")
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
+        while self.update < args.num_updates and not stopping:
+            self.update += 1
+            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos are no training time
+            yield self.update, fresh_episodes
+            fresh_episodes = self.must_stop() or self.update in planned
+            if fresh_episodes:
+                self.save()
+                if args.capture_video and not self.must_stop():
+                    self.record()
+                stopping = self.must_stop()  # asked only here, since a signal can come at any line
+            self.show_status(last=stopping or self.update == args.num_updates)
+        print(f"run folder: {self.folder}")
+        if self.update < args.num_updates:
+            resume = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
+            print(f"stopped after update {self.update}, which is saved; go on with: {resume}")
+            raise SystemExit(128 + self.stop_signal)
+
+    def report(self) -> None:
+        """Plays the episodes of --evaluate."""
+        video, results = self.checkpoint.with_suffix(".tmp.mp4") if self.args.capture_video else None, []
+        for episode, (episodic_return, length) in enumerate(self.play(self.args.episodes, self.args.seed, video)):
+            results.append((episodic_return, length))
+            print(f"episode {episode}: return {episodic_return:.2f}, length {length}", flush=True)
+        (mean, mean_length), (std, _) = np.mean(results, 0), np.std(results, 0)
+        print(f"{self.checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {episode + 1} episodes")
+        if video:
+            print(f"video: {video.replace(self.checkpoint.with_suffix('.mp4'))}")
+
+    def open(self) -> None:
+        """Makes the run folder, or cuts the rows of a resumed one back to the checkpoint, and opens what is written."""
+        self.folder = self.folder or create_run_folder(self.args, self.typed)
+        lock = self.resources.enter_context((self.folder / "lock").open("a+"))
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, in whatever way
+        except OSError:
+            fail(f"{self.folder}: process {(self.folder / 'lock').read_text()} is training it; wait, or stop that one")
+        lock.truncate(0)
+        print(os.getpid(), end="", file=lock, flush=True)
+        machine = ", ".join(f"{name} {x}" for name, x in vars(self.args).items() if name in ("cuda", "num_threads"))
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done, {machine}", flush=True)
+        for file in (self.folder / "metrics.csv", self.folder / "episodes.csv") if self.state else ():
+            rows = file.read_bytes().splitlines(keepends=True)  # a kill can leave half a row at the end
+            kept = [row for row in rows[1:] if row.endswith(b"\n") and int(row.split(b",")[0]) <= self.global_step]
+            os.truncate(file, sum(map(len, rows[:1] + kept)))
+        if self.args.track:
+            attempt(self.track)
+        self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
+        self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a"))
+        self.events = event_file_writer.EventFileWriter(str(self.folder))
+        self.resources.callback(self.events.close)
+        self.events.add_event(Event(step=self.global_step + 1, session_log=SessionLog(status=SessionLog.START)))
+        lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.typed).items())
+        text = {"tensor": {"dtype": "DT_STRING", "string_val": [lines.encode()]}}
+        text["metadata"] = {"plugin_data": {"plugin_name": "text"}}
+        self.add_event(self.global_step, {}, Summary.Value(tag="arguments", **text))
+        self.handlers = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number, handler in self.handlers.items():
+            self.resources.callback(signal.signal, number, handler)
+
+    def stop(self, number: int, frame) -> None:
+        self.stop_signal = number
+        signal.signal(number, self.handlers[number])  # the next one ends the run at once
+        if self.recording:
+            raise KeyboardInterrupt  # all is saved, and a video can take minutes
+        os.write(2, b"\nstopping after this update\n")  # print could be in the middle of another line
+
+    def must_stop(self) -> bool:
+        return self.stop_signal is not None
+
+    def note(self, global_step: int, ended: list[tuple[float, int]]) -> None:
+        """Takes down (return, length) of each episode that ended in this step; called after every step."""
+        for episode in ended:
+            self.ended.append((global_step, *episode, round(time.perf_counter() - self.start_time, 3)))
+
+    def check_finite(self, **values) -> None:
+        """Ends the run if a value is not finite, before it gets into a checkpoint."""
+        if what := ", ".join(name for name, x in values.items() if not np.isfinite(x).all()):
+            fail(f"update {self.update}: not finite: {what}; {self.folder} holds what was saved before", status=1)
+
+    def log(self, global_step: int, metrics: dict[str, float]) -> None:
+        """Adds an update's metrics, and the episodes that ended in it, to all that is written."""
+        self.global_step, self.seconds = global_step, time.perf_counter() - self.start_time
+        episodes, self.ended = self.ended, []
+        for step, episodic_return, length, seconds in episodes:
+            self.recent_returns = [*self.recent_returns[-99:], episodic_return]
+            self.add_event(step, {"charts/episodic_return": episodic_return, "charts/episodic_length": length})
+            print(step, episodic_return, length, seconds, sep=",", file=self.episodes)
+        means = [np.mean([episode[i] for episode in episodes]) if episodes else math.nan for i in (1, 2)]
+        metrics = {"charts/SPS": global_step / self.seconds} | metrics
+        self.add_event(global_step, metrics)
+        if not self.metrics.tell():
+            print("global_step,charts/episodic_return,charts/episodic_length", *metrics, sep=",", file=self.metrics)
+        print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
+        self.episodes.flush()
+
+    def add_event(self, step: int, scalars: dict[str, float], *others: Summary.Value) -> None:
+        values = [*(Summary.Value(tag=name, simple_value=x) for name, x in scalars.items()), *others]
+        self.events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def save(self) -> None:
+        """Writes a checkpoint, once all rows before it are on the disk."""
+        self.events.flush()
+        for file in (self.metrics, self.episodes):
+            os.fsync(file.fileno())
+        write_state(self.snapshot(), content := io.BytesIO())
+        unfinished = self.folder / "checkpoints" / f"{self.update}{SUFFIX}.tmp"
+        with unfinished.open("wb") as file:
+            file.write(content.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(unfinished.with_suffix(""))  # the checkpoint is there as a whole, or not at all
+
+    def snapshot(self) -> dict:
+        state = {
+            "script": Path(__file__).stem, "args": asdict(self.args), "update": self.update,
+            "global_step": self.global_step, "seconds": self.seconds, "recent_returns": self.recent_returns,
+        }  # fmt: skip
+        for name, x in self.kept.items():
+            numpy_state = isinstance(x, np.random.Generator) and x.bit_generator.state
+            state[name] = numpy_state or (x.get_state() if hasattr(x, "get_state") else x.state_dict())
+        return state
+
+    def record(self) -> None:
+        """Plays an episode for a video, which a stop signal breaks off."""
+        video, self.recording = self.folder / "videos" / f"{self.update}.mp4", True
+        print(f"{self.clear}recording {video}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
+            unfinished.replace(video)
+            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-v error -t 20 -vf fps=10,scale=240:-1".split()]
+            gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
+            self.add_event(self.global_step, {}, Summary.Value(tag="video", image={"encoded_image_string": gif}))
+            if self.tracker:
+                mp4 = sys.modules["wandb"].Video(str(video))
+                attempt(self.tracker.log, {"video": mp4, "global_step": self.global_step})
+        self.recording = False
+
+    def show_status(self, last: bool) -> None:
+        """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
+        now = time.perf_counter()
+        if last or now - self.last_status > (0.2 if self.clear else 10):
+            self.last_status, done = now, self.update / self.args.num_updates
+            left = timedelta(seconds=round(self.seconds / done - self.seconds))
+            mean_return = f"{np.mean(self.recent_returns):.1f}" if self.recent_returns else "none yet"
+            status = f"{done:4.0%}  step {self.global_step:,}  {self.global_step / self.seconds:,.0f} steps/s  "
+            status += f"{left} left  mean return of the last 100 episodes {mean_return}"
+            fits = status[: shutil.get_terminal_size().columns - 1] if self.clear else status
+            print(f"{self.clear}{fits}", end="" if self.clear and not last else "\n", flush=True)
+
+    def track(self) -> None:
+        """Opens the run at Weights & Biases, which from then on follows the TensorBoard events."""
+        import wandb
+
+        wandb.tensorboard.patch(root_logdir=str(self.folder))
+        where = {"project": self.args.wandb_project_name, "entity": self.args.wandb_entity, "name": self.folder.name}
+        run_id = re.sub(r"\W", "-", self.folder.name)
+        self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(self.args))
+        self.resources.callback(attempt, self.tracker.finish)
+        self.tracker.save(str(self.folder / Path(__file__).name), base_path=str(self.folder), policy="now")
+
+
+def attempt(action, *arguments) -> None:
+    """Calls Weights & Biases: whatever goes wrong with it costs a warning, never the training."""
+    try:
+        action(*arguments)
+    except Exception as error:  # a tracker can fail in any way
+        print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
+
+
+def create_run_folder(args: Args, typed: Args) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
+    name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
+    while (folder := Path("runs", f"{name}{started}")).exists():  # of a run that started in the same second
+        started += 1
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "videos").mkdir()
+    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
+    shutil.copy(__file__, folder)
+    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
+    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name.lower() in needs}
+    shell = partial(subprocess.run, shell=True, cwd=Path(__file__).resolve().parent, capture_output=True, text=True)
+    commit = shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip()  # and no tag's name
+    cpu = shell("grep -m 1 'model name' /proc/cpuinfo").stdout.partition(": ")[2].strip()
+    gpus = shell("nvidia-smi --query-gpu=name --format=csv,noheader").stdout
+    config = {
+        "arguments": asdict(typed),
+        "resolved": {name: x for name, x in asdict(args).items() if x != getattr(typed, name)},
+        "command": shlex.join(["python", *sys.argv]),
+        "versions": {"python": sys.version.split()[0], **versions},
+        "hardware": {"cpu": cpu, "cores": os.cpu_count(), "gpus": gpus.splitlines()},
+        "git_commit": commit or None,
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
     return folder
 
 
+def merge_arguments(args: Args, saved: dict) -> Args:
+    """The checkpoint's arguments. Beside them the command line says how and where to evaluate, and nothing else."""
+    machine = "cuda num_threads env_threads vectorization compile cuda_graphs channels_last malloc_tuning device_ids"
+    free = {"evaluate", "episodes", *(f"seed capture_video backend {machine}".split() if args.evaluate else ())}
+    typed = {word.split("=")[0][2:].replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"}
+    if ":" in saved["env_id"] != args.env_id and args.evaluate and Path(args.evaluate).is_file():
+        fail(f"--evaluate: its environment {saved['env_id']} imports a module; if you trust it, type --env-id as well")
+    for name in saved.keys() - free - {"resume"}:
+        value = getattr(args, name)
+        if value != saved[name] and (name in typed or value != getattr(Args, name)):
+            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
+    return Args(**saved | {name: getattr(args, name) for name in free & saved.keys()})
+
+
+def validate(args: Args) -> None:
+    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
+    for name, x in asdict(args).items():
+        fraction = name in ("gamma", "gae_lambda", "reward_gamma")
+        least = 0 if fraction or name in ("seed", "ent_coef", "vf_coef") or "level" in name else 1e-300
+        if type(x) in (int, float) and not least <= x <= (most := 1 if fraction else 2**63 - 1):
+            fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0' if least else f'from 0 to {most}'}")
+    if args.batch_size % args.num_minibatches or args.num_updates < 1:
+        rule = f"--num-envs {args.num_envs} × --num-steps {args.num_steps} = {args.batch_size} must be a multiple of"
+        fail(f"{rule} --num-minibatches {args.num_minibatches} and at most --total-timesteps {args.total_timesteps}")
+    try:  # one reset and one step, compared with what the environment declares
+        envs = VectorEnv(args, "rgb_array" if args.capture_video else None)
+        observations = {"reset": envs.reset([0]), "step": envs.step(np.array([envs.action_space.sample()]))[0]}
+        for method, x in observations.items():
+            if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
+                raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
+        if args.capture_video and envs.render() is None:
+            raise ValueError("renders no pictures; leave --capture-video out")
+        if args.track:
+            importlib.import_module("wandb")
+    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
+        flags = f"--env-id {args.env_id}{' --capture-video' * args.capture_video}{' --track' * args.track}"
+        unknown = "; other packages' are module:Name-v0, Atari games are ppo_atari.py's"
+        fail(f"{flags}: {type(error).__name__}: {error}{unknown * isinstance(error, gym.error.UnregisteredEnv)}")
+
+
+def fail(message: str, status: int = 2):
+    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
+    if os.environ.get("RANK", "0") != "0":  # the first process mostly says the same, and torchrun then ends this one
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(3)
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+def main(args: Args) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
+    run = SharedRun(args)
+    try:
+        with run.resources:  # files, signal handlers and tracker are given back however the training ends
+            train(run.args, run)
+    except OSError as error:  # a full disk, say
+        fail(f"{run.folder or 'runs'}: {error}; what was saved is whole", status=1 if run.folder else 2)
+    return None if args.evaluate else run.folder
+
+
+# ----------------------------------------------------------------------------------------------------------- Shared run
+class SharedRun(Run):
+    """A run of several processes, of which the first reads and writes for all. torchrun starts them, and starts all
+    anew when one has died. RANK counts them over all machines, LOCAL_RANK and LOCAL_WORLD_SIZE on this one."""
+
+    def __init__(self, args: Args):
+        join_processes(args)
+        self.first, self.times = dist.get_rank() == 0, {}
+        replaced = max(gather(torchrun_note().read_text() if torchrun_note().exists() else ""))
+        resume = replaced if replaced and any(Path(replaced, "checkpoints").glob(f"*{SUFFIX}")) else args.resume
+        super().__init__(replace(args, resume=from_first(resume)))
+        self.folder = self.folder or (Path(replaced) if replaced else None)  # without a checkpoint it is begun anew
+        choose_gpu(self.args)
+        if "RANK" in os.environ:
+            self.resources.callback(dist.destroy_process_group)
+            here, everywhere = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), dist.get_world_size()
+            nodes = "--standalone" if here == everywhere else f"--nnodes={everywhere // here}"
+            self.launcher = ["torchrun", nodes, f"--nproc_per_node={here}"]
+
+    def load(self) -> tuple[Path, dict]:
+        """As the first process reads it: the others' machines may have other disks."""
+        file, state = from_first(super().load() if self.first else None)
+        state["args"] |= {name: getattr(self.args, name) for name in ("backend", "device_ids")}  # of these machines
+        return file, state
+
+    def keep(self, **kept) -> None:
+        if self.state:
+            rngs, count = self.state.get("rng", {}), dist.get_world_size()
+            if len(rngs) != count and not self.args.evaluate:
+                fail(f"{self.checkpoint}: was written by {len(rngs)} processes, not {count}; start as many by torchrun")
+            self.state["rng"] = rngs.get(dist.get_rank())
+        super().keep(**kept)
+
+    def open(self) -> None:
+        if self.first:
+            self.state = self.state or self.folder  # no row stays of a run that is begun anew
+            super().open()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.stop)
+        self.folder = from_first(self.folder)
+        torchrun_note().write_text(str(self.folder))
+
+    def stop(self, number: int, frame) -> None:
+        if "RANK" not in os.environ:
+            super().stop(number, frame)
+        elif self.stop_signal is None:  # torchrun hands every signal on, and so repeats a Ctrl-C
+            self.stop_signal = number
+            if self.recording:
+                raise KeyboardInterrupt
+            os.write(2, b"\nstopping after this update\n" * self.first)
+
+    def must_stop(self) -> bool:
+        """All stop after the same update, whichever process has had the signal."""
+        if received := max(gather(self.stop_signal or 0)):
+            self.stop_signal = received
+        return received > 0
+
+    def note(self, global_step: int, ended: list[tuple[float, int]]) -> None:
+        self.times[global_step] = round(time.perf_counter() - self.start_time, 3)  # the first's are those of all
+        super().note(global_step, ended)
+
+    def log(self, global_step: int, metrics: dict[str, float]) -> None:
+        ended = [(*episode[:3], self.times[episode[0]]) for episodes in gather(self.ended) for episode in episodes]
+        self.ended, self.times = sorted(ended, key=lambda episode: episode[0]), {}  # as they ended, then by rank
+        if self.first:
+            return super().log(global_step, metrics)
+        self.global_step, self.seconds, self.ended = global_step, time.perf_counter() - self.start_time, []
+
+    def snapshot(self) -> dict:
+        return (state := super().snapshot()) | {"rng": dict(enumerate(gather(state["rng"])))}
+
+    def save(self) -> None:
+        (super().save if self.first else self.snapshot)()  # the first waits for the others' generators
+
+    def record(self) -> None:
+        return super().record() if self.first else None
+
+
+def join_processes(args: Args) -> None:
+    """Joins the processes that torchrun started, or is the only one. Only the first of all speaks."""
+    backend = "cpu:gloo,cuda:nccl" if args.cuda and torch.cuda.is_available() and args.backend == "nccl" else "gloo"
+    if "RANK" in os.environ:
+        if args.evaluate:
+            fail("--evaluate: takes one process; start it by python instead of torchrun")
+        dist.init_process_group(backend)
+    elif not dist.is_initialized():
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        if not args.evaluate:
+            print("runs as one process; start the script by torchrun for more")
+    if dist.get_rank():
+        sys.stdout = open(os.devnull, "w")
+
+
+def choose_gpu(args: Args) -> None:
+    """Takes one of this machine's GPUs for this process."""
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count() if args.cuda else 0
+    chosen = args.device_ids or range(here)
+    if (gpus or args.device_ids) and (len(chosen) < here or not set(chosen) <= set(range(gpus))):
+        fail(f"--device-ids {' '.join(map(str, chosen))}: must name one of {gpus} GPUs for each of {here} processes")
+    if gpus:
+        torch.cuda.set_device(chosen[int(os.environ.get("LOCAL_RANK", 0))])
+
+
+def from_first(x):
+    """What the first process has."""
+    try:
+        dist.broadcast_object_list(box := [x], 0)
+    except RuntimeError as error:
+        fail(f"the first process has ended: {error}", status=1)
+    return box[0]
+
+
+def torchrun_note() -> Path:
+    """The file in which processes name their run folder to those that the same torchrun starts in their place."""
+    folder = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).parent.parent.parent  # of …/attempt_0/0/error.json
+    return folder / "run_folder" if folder.name else Path(os.devnull)
+
+
 if __name__ == "__main__":
-    main(parse_arguments())
+    plain = partial(re.sub, r"^(|--[\w-]+=)([\d.]+e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
+    words = [plain(word) for word in sys.argv[1:]]
+    main(tyro.cli(Args, description=__doc__, args=words, console_outputs=os.environ.get("RANK", "0") == "0"))

@@ -416,3 +416,6 @@ def test_threads_follow_the_cores_that_the_process_may_use(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # torchrun sets it, for torch
     assert ppo.VectorEnv(ppo.Args()).options["num_threads"] == 3
     assert ppo.VectorEnv(ppo.Args(env_threads=2)).options["num_threads"] == 2
+    for processes, threads in (("2", 1), ("8", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        assert ppo.VectorEnv(ppo.Args()).options["num_threads"] == threads

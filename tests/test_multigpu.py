@@ -266,16 +266,14 @@ def test_a_mistake_is_told_once(in_tmp_path):
     _, stderr = end(torchrun(SCRIPT, *words(**SMALL | {"num_envs": 3, "num_minibatches": 3})), status=1)
     (line,) = (line for line in stderr.splitlines() if "error: --" in line)
     assert line.startswith("ppo_atari_multigpu.py: error: --num-envs 3")
-    assert line.endswith(
-        "minibatches of 8 can't be shared evenly by 2 processes; use multiples of that, or fewer processes"
-    )
+    assert line.endswith("minibatches of 8: must be multiples of the 2 processes")
     assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "variables", "said"),
     [
-        ({"device_ids": (0, 0)}, {}, "--device-ids 0 0: must name one of this machine's 0 GPUs"),
+        ({"device_ids": (0, 0)}, {}, "--device-ids 0 0: must name one of 0 GPUs"),
         ({"evaluate": "runs/some"}, {"RANK": "0", "WORLD_SIZE": "2"}, "--evaluate: takes one process"),
     ],
 )
@@ -323,10 +321,14 @@ def test_without_cuda_no_process_needs_a_gpu(gpus):
     assert gpus(5, 1, 4, cuda=False) == ["gloo"]
 
 
-def test_the_command_of_the_benchmark_ends_with_runs_that_it_recognises(in_tmp_path):
+@pytest.mark.parametrize(
+    ("script", "env_id"),
+    [("ppo_atari_multigpu", "environments_atari:Noise-v0"), ("ppo_atari_multigpu_envpool", "Pong-v5")],
+)
+def test_the_command_of_the_benchmark_ends_with_runs_that_it_recognises(in_tmp_path, script, env_id):
     """As it stands in the shell script, but for the size."""
-    benchmark = TESTS.parent / "benchmark" / "ppo_atari_multigpu.sh"
-    options = ("--env-ids", "environments_atari:Noise-v0", "--num-seeds", "1")
+    benchmark = TESTS.parent / "benchmark" / f"{script}.sh"
+    options = ("--env-ids", env_id, "--num-seeds", "1")
     sizes = ("--grid", "total-timesteps=64", "num-envs=4", "num-steps=8", "num-minibatches=2")
     words = shlex.split(benchmark.read_text().replace("\\\n", ""), comments=True)
     command = words[words.index("--command") + 1].replace("cleanrl/", f"{TESTS.parent}/cleanrl/")
@@ -337,6 +339,7 @@ def test_the_command_of_the_benchmark_ends_with_runs_that_it_recognises(in_tmp_p
     (folder,) = Path().glob("runs/*")  # one, and not another for each attempt
     config = json.loads((folder / "config.json").read_text())
     assert config["arguments"]["num_threads"] is None and config["resolved"]["num_threads"] >= 1
+    assert config["arguments"].get("env_threads") is None
     status = subprocess.run([*sweep, "--status"], env=os.environ | variables, capture_output=True, text=True)
     assert status.returncode == 0, status.stdout
 
