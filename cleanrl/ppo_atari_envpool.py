@@ -495,7 +495,7 @@ def restore(kept: dict, state: dict) -> None:
 def fit_to_machine(args: Args) -> Args:
     """The arguments with what this machine decides. Checkpoints hold it, and a resumed run keeps to it."""
     gpu = torch.cuda.is_available()
-    if args.cuda and not gpu and (args.resume or "--cuda" in sys.argv):  # True by default means where there is one
+    if args.cuda and not gpu and {"--cuda", "--resume"} & {*sys.argv}:  # True by default means where there is one
         fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
     return replace(args, cuda=args.cuda and gpu, num_threads=args.num_threads or torch.get_num_threads())
 
@@ -594,8 +594,8 @@ class Run:
             fail(f"{self.folder}: process {(self.folder / 'lock').read_text()} is training it; wait, or stop that one")
         lock.truncate(0)
         print(os.getpid(), end="", file=lock, flush=True)
-        machine = ", ".join(f"{name} {x}" for name, x in vars(self.args).items() if name in ("cuda", "num_threads"))
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done, {machine}", flush=True)
+        machine = "".join(f", {name} {x}" for name, x in vars(self.args).items() if name in ("cuda", "num_threads"))
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done{machine}", flush=True)
         for file in (self.folder / "metrics.csv", self.folder / "episodes.csv") if self.state else ():
             rows = file.read_bytes().splitlines(keepends=True)  # a kill can leave half a row at the end
             kept = [row for row in rows[1:] if row.endswith(b"\n") and int(row.split(b",")[0]) <= self.global_step]
@@ -608,9 +608,8 @@ class Run:
         self.resources.callback(self.events.close)
         self.events.add_event(Event(step=self.global_step + 1, session_log=SessionLog(status=SessionLog.START)))
         lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.typed).items())
-        text = {"tensor": {"dtype": "DT_STRING", "string_val": [lines.encode()]}}
-        text["metadata"] = {"plugin_data": {"plugin_name": "text"}}
-        self.add_event(self.global_step, {}, Summary.Value(tag="arguments", **text))
+        text = {"dtype": "DT_STRING", "string_val": [lines.encode()]}, {"plugin_data": {"plugin_name": "text"}}
+        self.add_event(self.global_step, {}, Summary.Value(tag="arguments", tensor=text[0], metadata=text[1]))
         self.handlers = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
         for number, handler in self.handlers.items():
             self.resources.callback(signal.signal, number, handler)
@@ -680,9 +679,10 @@ class Run:
 
     def record(self) -> None:
         """Plays an episode for a video, which a stop signal breaks off."""
-        video, self.recording = self.folder / "videos" / f"{self.update}.mp4", True
-        print(f"{self.clear}recording {video}", flush=True)
+        video = self.folder / "videos" / f"{self.update}.mp4"
         with contextlib.suppress(KeyboardInterrupt):
+            self.recording = True
+            print(f"{self.clear}recording {video}", flush=True)
             list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
             unfinished.replace(video)
             command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-v error -t 20 -vf fps=10,scale=240:-1".split()]
@@ -691,7 +691,7 @@ class Run:
             if self.tracker:
                 mp4 = sys.modules["wandb"].Video(str(video))
                 attempt(self.tracker.log, {"video": mp4, "global_step": self.global_step})
-        self.recording = False
+            self.recording = False
 
     def show_status(self, last: bool) -> None:
         """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
@@ -755,7 +755,7 @@ def create_run_folder(args: Args, typed: Args) -> Path:
 def merge_arguments(args: Args, saved: dict) -> Args:
     """The checkpoint's arguments. Beside them the command line says how and where to evaluate, and nothing else."""
     machine = "cuda num_threads env_threads vectorization compile cuda_graphs channels_last malloc_tuning device_ids"
-    free = {"evaluate", "episodes", *(f"seed capture_video backend {machine}".split() if args.evaluate else ())}
+    free = {"evaluate", *(f"episodes seed capture_video backend {machine}".split() if args.evaluate else ())}
     typed = {word.split("=")[0][2:].replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"}
     if ":" in saved["env_id"] != args.env_id and args.evaluate and Path(args.evaluate).is_file():
         fail(f"--evaluate: its environment {saved['env_id']} imports a module; if you trust it, type --env-id as well")
@@ -783,7 +783,7 @@ def validate(args: Args) -> None:
             if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
                 raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
         if args.capture_video and envs.render() is None:
-            raise ValueError("renders no pictures; leave --capture-video out")
+            raise ValueError("renders no pictures; type --no-capture-video")
         if args.track:
             importlib.import_module("wandb")
     except Exception as error:  # an unknown id, a missing package, no display: each raises something else
