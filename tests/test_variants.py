@@ -268,7 +268,7 @@ def test_the_manifest_declares_no_more_than_would_be_proposed(capsys):
         ("", MANIFEST, "downstairs =", "below =", "unexpected keyword argument 'below'"),
         ("", MANIFEST, "[scripts.ppo_numpy]", "[scripts.ppo_other]", "scripts.ppo_other: [Errno 2] No such file"),
         ("", NUMPY, "def train(", "def train((", "cleanrl/ppo_numpy.py:"),
-        ("", NUMPY, "\n# ====", "\n# === ", "cleanrl/ppo_numpy.py:1: there must have one double ruler"),
+        ("", NUMPY, "\n# ====", "\n# === ", "cleanrl/ppo_numpy.py:1: there must be one double ruler"),
     ],
 )
 def test_wrong_use_and_what_cannot_be_read_is_one_line(copy, check, words, file, old, new, said):
