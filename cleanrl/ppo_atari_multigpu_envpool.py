@@ -416,8 +416,8 @@ def train(args: Args, run: "Run") -> None:
                 rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
         b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 4, 84, 84), (B,)
         b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
-        seen, was_reset, next_reset = (torch.from_numpy(x).to(device) for x in (rewards, dones, next_done))
-        advantages, returns = estimate(seen, acted_values, was_reset, next_value, next_reset)  # (T, N)
+        seen_rewards, was_reset, next_reset = (torch.from_numpy(x).to(device) for x in (rewards, dones, next_done))
+        advantages, returns = estimate(seen_rewards, acted_values, was_reset, next_value, next_reset)  # (T, N)
         b_advantages, b_returns, b_valid = advantages.flatten(), returns.flatten(), 1.0 - was_reset.flatten()  # (B,)
         returns, values = (x.cpu().numpy()[dones == 0] for x in (returns, acted_values))
 
