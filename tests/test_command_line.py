@@ -190,7 +190,8 @@ def test_every_number_is_in_a_list_of_this_test():
 )
 def test_a_number_out_of_range(in_tmp_path, capsys, name, value):
     with pytest.raises(SystemExit) as stop:
-        ppo.main(ppo.Args(**{name: int(float(value)) if name in (*COUNTS, "seed") else float(value)}))
+        number = int(float(value)) if name in (*COUNTS, "seed") else float(value)
+        ppo.main(ppo.Args(**{"total_timesteps": 512, name: number}))
     line, flag = error_line(capsys.readouterr().err), f"--{name.replace('_', '-')}"
     assert stop.value.code == 2
     assert_names(line, f"{flag} ", f"must be a number {'above' if name in (*COUNTS, *ABOVE_0) else 'from'} 0")
@@ -217,9 +218,12 @@ def test_0_is_legal(name):
 @pytest.mark.parametrize(
     "typed, parts",
     [
-        ("--num-envs 3 --num-steps 5", ["--num-envs 3", "--num-steps 5", "15", "--num-minibatches 4"]),
-        ("--num-envs 3 --num-steps 7 --num-minibatches 20", ["21", "--num-minibatches 20"]),
-        ("--num-minibatches 513", ["512", "--num-minibatches 513"]),
+        (
+            "--num-envs 3 --num-steps 5 --total-timesteps 512",
+            ["--num-envs 3", "--num-steps 5", "15", "--num-minibatches 4"],
+        ),
+        ("--num-envs 3 --num-steps 7 --num-minibatches 20 --total-timesteps 512", ["21", "--num-minibatches 20"]),
+        ("--num-minibatches 513 --total-timesteps 512", ["512", "--num-minibatches 513"]),
         ("--total-timesteps 511", ["512", "--total-timesteps 511"]),
     ],
 )
@@ -452,18 +456,20 @@ def test_resume_needs_no_flags_and_takes_the_same_ones(half, typed):
     assert checkpoints(half) == [10, 20, 30, 40]
 
 
-def test_words_that_are_no_flags_are_no_flags(half):
-    half.rename("seed")
-    type_here("--resume", "seed")
-    assert checkpoints(Path("seed")) == [10, 20, 30, 40]
+@pytest.mark.parametrize("name", ["seed", "..seed"])
+def test_words_that_are_no_flags_are_no_flags(half, name):
+    half.rename(name)
+    type_here("--resume", name)
+    assert checkpoints(Path(name)) == [10, 20, 30, 40]
 
 
-def test_an_argument_that_came_later_has_its_default(trained, half):
+def test_an_argument_that_came_later_has_its_default(trained, refused, half):
     file = half / "checkpoints" / "20.pt"
     content = change(file)
     for name in ("bootstrap_truncated", "anneal_clip"):
         del content["args"][name]
     torch.save(content, file)
+    assert_names(refused("--resume", half, "--anneal-clip"), "--anneal-clip True: the checkpoint has False")
     type_here("--resume", half)
     arguments = state(half, 40)["args"]
     assert (arguments["bootstrap_truncated"], arguments["anneal_clip"]) == (False, False)

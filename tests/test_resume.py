@@ -314,12 +314,22 @@ def test_a_signal_during_a_video_ends_the_run_at_once(in_tmp_path):
     os.kill(pid, signal.SIGTERM)
     assert wait_at_most(pid, 60) == (128 + signal.SIGTERM, "")
     (folder,) = Path().glob("runs/*")
-    assert checkpoints(folder) == [2]  # saved before the video
-    assert len(rows(folder, "metrics.csv")) == 2  # and no update after it
+    assert checkpoints(folder) == [2]
+    assert len(rows(folder, "metrics.csv")) == 2  # no update after the video
     assert not list(folder.glob("videos/*"))
     stdout = Path("stdout").read_text()
     assert f"recording {folder}/videos/2.mp4\n" in stdout
     assert "stopped after update 2, which is saved" in stdout
+
+
+def test_killed_during_a_video(in_tmp_path):
+    pid = fork(env_id="SlowFilm-v0", capture_video=True, total_timesteps=48 * 8)
+    wait_for("filming")
+    os.kill(pid, signal.SIGKILL)
+    wait(pid)
+    (folder,) = Path().glob("runs/*")
+    assert checkpoints(folder) == [2]  # saved before the video
+    assert len(rows(folder, "metrics.csv")) == 2
 
 
 def test_a_run_that_is_stopping_records_no_video(in_tmp_path):
