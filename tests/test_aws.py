@@ -88,27 +88,28 @@ def test_an_array_job_with_a_task_for_every_run(aws, requests):
 
 
 def test_the_command_of_a_task_makes_its_run(aws, tmp_path):
-    """The submitted command, as the container types it, trains the run of its index in the folder that was named."""
+    """The submitted command, as the container types it, trains the run of its index in the folder that was named: one
+    environment, seed and point of the grid."""
     script = tmp_path / "toy.py"
     script.write_text(
         "import json, shutil, sys\nfrom dataclasses import asdict, dataclass\nfrom pathlib import Path\n"
         "@dataclass\nclass Args:\n    exp_name: str = 'toy'\n    env_id: str = ''\n    seed: int = 0\n"
-        "    total_timesteps: int = 1\n    num_updates = 1\n"
+        "    gamma: float = 1\n    total_timesteps: int = 1\n    num_updates = 1\n"
         "if __name__ == '__main__':\n    import tyro\n    args = tyro.cli(Args)\n"
-        "    run = Path(f'runs/{args.env_id}{args.seed}')\n    (run / 'checkpoints').mkdir(parents=True)\n"
+        "    run = Path(f'runs/{args.env_id}{args.seed}{args.gamma}')\n    (run / 'checkpoints').mkdir(parents=True)\n"
         "    shutil.copy(__file__, run)\n    (run / 'checkpoints' / '1.pt').touch()\n"
         "    (run / 'config.json').write_text(json.dumps({'arguments': asdict(args)}))\n"
     )
-    words = ["--env-ids", "A", "B", "--num-seeds", "2", "--command", f"python {script}"]
+    words = ["--env-ids", "A", "B", "--num-seeds", "2", "--grid", "gamma=0.5,0.9", "--command", f"python {script}"]
     stdout, _ = submit(*words, *BATCH[:-1], str(tmp_path))
     program, *command = described(aws, stdout)["container"]["command"]
     assert program == "python" and command[-2:] == ["--task", "AWS_BATCH_JOB_ARRAY_INDEX"]
-    for index in range(4):
+    for index in range(8):
         variables = os.environ | {"AWS_BATCH_JOB_ARRAY_INDEX": str(index)}
         subprocess.run([sys.executable, *command], cwd=ROOT, env=variables, check=True, capture_output=True, timeout=60)
         assert len(list(tmp_path.glob("runs/*"))) == index + 1
     names = sorted(path.name for path in tmp_path.glob("runs/*"))
-    assert names == ["A1", "A2", "B1", "B2"]
+    assert names == sorted(f"{env_id}{seed}{gamma}" for env_id in "AB" for seed in (1, 2) for gamma in (0.5, 0.9))
 
 
 def test_one_run_is_a_job_without_an_array(aws):

@@ -42,6 +42,7 @@ def test_the_interval_holds_the_truth_in_95_of_100_cases():
     assert 930 <= covered <= 975
 
 
+@pytest.mark.filterwarnings("error")
 def test_edges():
     same = np.array([5.0, 5.0])
     assert compare.difference(same, same) == (0.0, 0.0, 0.0)

@@ -95,7 +95,8 @@ def test_interquartile_mean_leaves_out_the_outer_quarters_and_its_interval_is_th
     rng = np.random.default_rng(7)  # the same by hand, with other random numbers
     samples = np.sort(rng.choice(scores, (20_000, 8)), axis=1)[:, 2:6].mean(1)
     np.testing.assert_allclose([low, high], np.percentile(samples, [2.5, 97.5]), rtol=0.1)
-    assert report.interval(scores) == (low, high)  # the same runs give the same table
+    many = np.random.default_rng(3).normal(size=20)
+    assert report.interval(many) == report.interval(many)  # the same runs give the same table
     assert report.interval(np.array([7.0, 7.0, 7.0])) == (7.0, 7.0)
     assert report.interval(np.array([7.0])) is None
 
@@ -208,13 +209,22 @@ def test_committed_speed_table_follows_from_what_was_measured():
     assert report.place_tables(readme, {"speed": report.speed_table(report.RESULTS)}) == readme
 
 
+def test_time_table_is_the_median_and_the_seconds_of_each_seed(tmp_path):
+    runs = [{"seconds": seconds, "env_id": "Toy-v0"} for seconds in (3.26, 9.0, 1.0)]
+    options = {"arguments": "--fast", "target": 60.5}
+    (tmp_path / "time_to_return").mkdir()
+    measured = {"options": options, "runs": runs, "median_seconds": 3.26}
+    (tmp_path / "time_to_return" / "mine.json").write_text(json.dumps(measured))
+    row = report.time_table(tmp_path).splitlines()[2]
+    assert row == "| mine.py --fast | Toy-v0 | 60.5 | 3.3 s | 3.3, 9.0, 1.0 |"
+
+
 def test_committed_times_from_launch_follow_from_what_was_measured():
     readme, (file,) = (ROOT / "README.md").read_text(), report.RESULTS.glob("time_to_return/*.json")
     measured = json.loads(file.read_text())
     assert measured["median_seconds"] == median(run["seconds"] for run in measured["runs"])
     assert all(run["mean_return"] >= measured["options"]["target"] for run in measured["runs"])
     table = report.time_table(report.RESULTS)
-    assert f"| ppo_numpy.py | CartPole-v1 | 475 | {measured['median_seconds']:.1f} s |" in table
     assert report.place_tables(readme, {"time_to_return": table}) == readme and table in readme
 
 
@@ -397,6 +407,15 @@ def test_runs_of_different_machines_are_seeds_of_one_experiment(report_here, tmp
         change(make_run(tmp_path / "runs", seed, np.full(40_000, float(seed))), machine)
     stdout, _ = report_here("runs")
     assert "### ppo\n" in stdout and "| Toy-v0 | 1.00 ± 1.00 | 1.00 [0.00, 2.00] | 3 |" in stdout
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "cleanrl").glob("*.py")), ids=lambda path: path.stem)
+def test_no_argument_of_speed_or_machine_makes_another_experiment(path):
+    """Those that stand under `# speed`, but for the precision, which changes what is learned."""
+    _, _, group = path.read_text().partition("    # speed\n")
+    names = re.findall(r"^    (\w+): ", group.partition("\n\n")[0], re.MULTILINE)
+    assert shared.identity(dict.fromkeys([*names, "gamma"])).keys() - {"precision"} == {"gamma"}
+    assert names or "numpy" in path.stem
 
 
 @pytest.mark.parametrize("typed", [None, 1, 3, 50])

@@ -194,6 +194,18 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
     assert resumed >= 1
 
 
+def test_a_run_is_told_to_stop_when_its_sweep_is_killed(toy):
+    process = type_sweep(toy, "--command", "python toy.py --mode wait", "--env-ids", "A", "--num-seeds", "1")
+    wait_until(lambda: run_folders(toy), process)
+    (child,) = descendants(process.pid)
+    process.kill()
+    process.communicate()
+    end = time.monotonic() + 30
+    while alive(child):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_ctrl_c_saves_every_run_and_a_second_call_goes_on(tmp_path):
     command = f"{NUMPY} --total-timesteps 40000 --checkpoints 10"
     short = ["--command", command, "--env-ids", "CartPole-v1", "--num-seeds", "2"]
