@@ -800,10 +800,10 @@ def merge_arguments(args: Args, saved: dict) -> Args:
 def validate(args: Args) -> None:
     """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
     for name, x in asdict(args).items():
-        fraction = name in ("gamma", "gae_lambda", "reward_gamma")
-        least = 0 if fraction or name in ("seed", "ent_coef", "vf_coef") or "level" in name else 1e-300
-        if type(x) in (int, float) and not least <= x <= (most := 1 if fraction else 2**63 - 1):
-            fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0' if least else f'from 0 to {most}'}")
+        most = 1 if name in ("gamma", "gae_lambda", "reward_gamma") else 1024 if "threads" in name else 2**63 - 1
+        least = 0 if most == 1 or name in ("seed", "ent_coef", "vf_coef") or "level" in name else 1e-300
+        if type(x) in (int, float) and not least <= x <= most:
+            fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0, up' if least else 'from 0'} to {most}")
     if args.batch_size % args.num_minibatches or args.num_updates < 1:
         rule = f"--num-envs {args.num_envs} × --num-steps {args.num_steps} = {args.batch_size} must be a multiple of"
         fail(f"{rule} --num-minibatches {args.num_minibatches} and at most --total-timesteps {args.total_timesteps}")
