@@ -515,9 +515,9 @@ def restore(kept: dict, state: dict) -> None:
 
 
 def fit_to_machine(args: Args) -> Args:
-    """The arguments with what this machine decides. Checkpoints hold it, and a resumed run keeps to it."""
+    """The arguments with what this machine decides: `cuda` is for where there is a GPU. A resumed run keeps to them."""
     gpu = torch.cuda.is_available()
-    if args.cuda and not gpu and {"--cuda", "--resume"} & {*sys.argv}:  # True by default means where there is one
+    if args.cuda and not gpu and {"--cuda", "--resume"} & {word.partition("=")[0] for word in sys.argv}:
         fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
     return replace(args, cuda=args.cuda and gpu, num_threads=args.num_threads or torch.get_num_threads())
 
@@ -541,7 +541,7 @@ class Run:
     def load(self) -> tuple[Path, dict]:
         """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
         path = Path(self.args.resume or self.args.evaluate)
-        file = max(path.glob(f"checkpoints/[0-9]*{SUFFIX}"), key=lambda x: int(x.stem), default=path)
+        file = max(path.glob(f"checkpoints/*{SUFFIX}"), key=lambda x: x.stem.isdigit() and int(x.stem), default=path)
         if self.args.resume and (self.args.evaluate or file == path):
             fail(f"--resume {path}: takes a run folder that has checkpoints, and no --evaluate beside it")
         try:
@@ -629,7 +629,7 @@ class Run:
         self.events = event_file_writer.EventFileWriter(str(self.folder))
         self.resources.callback(self.events.close)
         self.events.add_event(Event(step=self.global_step + 1, session_log=SessionLog(status=SessionLog.START)))
-        lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.typed).items())
+        lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.args).items())
         text = {"dtype": "DT_STRING", "string_val": [lines.encode()]}, {"plugin_data": {"plugin_name": "text"}}
         self.add_event(self.global_step, {}, Summary.Value(tag="arguments", tensor=text[0], metadata=text[1]))
         self.handlers = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -711,8 +711,8 @@ class Run:
             gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
             self.add_event(self.global_step, {}, Summary.Value(tag="video", image={"encoded_image_string": gif}))
             if self.tracker:
-                mp4 = sys.modules["wandb"].Video(str(video))
-                attempt(self.tracker.log, {"video": mp4, "global_step": self.global_step})
+                mp4 = sys.modules["wandb"].Video
+                attempt(lambda: self.tracker.log({"video": mp4(str(video)), "global_step": self.global_step}))
             self.recording = False
 
     def show_status(self, last: bool) -> None:
@@ -805,7 +805,7 @@ def validate(args: Args) -> None:
             if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
                 raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
         if args.capture_video and envs.render() is None:
-            raise ValueError("renders no pictures; type --no-capture-video")
+            raise ValueError("renders no pictures; leave --capture-video out, or type --no-capture-video")
         if args.track:
             importlib.import_module("wandb")
     except Exception as error:  # an unknown id, a missing package, no display: each raises something else
@@ -953,6 +953,6 @@ def torchrun_note() -> Path:
 
 
 if __name__ == "__main__":
-    plain = partial(re.sub, r"^(|--[\w-]+=)([\d.]+e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
+    plain = partial(re.sub, r"^(|--[\w-]+=)(\d+\.?\d*e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
     words = [plain(word) for word in sys.argv[1:]]
     main(tyro.cli(Args, description=__doc__, args=words, console_outputs=os.environ.get("RANK", "0") == "0"))
