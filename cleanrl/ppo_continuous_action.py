@@ -489,10 +489,10 @@ def restore(kept: dict, state: dict) -> None:
             (x.set_state if hasattr(x, "set_state") else x.load_state_dict)(state[name])
 
 
-def fit_to_machine(args: Args) -> Args:
+def fit_to_machine(args: Args, resumed: bool = False) -> Args:
     """The arguments with what this machine decides: `cuda` is for where there is a GPU. A resumed run keeps to them."""
     gpu = torch.cuda.is_available()
-    if args.cuda and not gpu and {"--cuda", "--resume"} & {word.partition("=")[0] for word in sys.argv}:
+    if args.cuda and not gpu and (resumed or "--cuda" in sys.argv):
         fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
     return replace(args, cuda=args.cuda and gpu, num_threads=args.num_threads or torch.get_num_threads())
 
@@ -510,7 +510,7 @@ class Run:
         if args.resume or args.evaluate:
             self.checkpoint, self.state = self.load()
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
-        self.args = fit_to_machine(self.args)
+        self.args = fit_to_machine(self.args, resumed=bool(args.resume))
         validate(self.args)
 
     def load(self) -> tuple[Path, dict]:

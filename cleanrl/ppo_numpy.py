@@ -464,7 +464,7 @@ def restore(kept: dict, state: dict) -> None:
             x.load_state_dict(state)
 
 
-def fit_to_machine(args: Args) -> Args:
+def fit_to_machine(args: Args, resumed: bool = False) -> Args:
     return args  # which name nothing that a machine decides
 
 
@@ -481,7 +481,7 @@ class Run:
         if args.resume or args.evaluate:
             self.checkpoint, self.state = self.load()
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
-        self.args = fit_to_machine(self.args)
+        self.args = fit_to_machine(self.args, resumed=bool(args.resume))
         validate(self.args)
 
     def load(self) -> tuple[Path, dict]:
