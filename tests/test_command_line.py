@@ -89,9 +89,11 @@ def assert_names(line, *parts):
 # ---------------------------------------------------------------------------------------------------- Help and defaults
 
 
-def test_help_says_what_the_script_is_and_names_every_argument():
-    stdout, stderr = run("--help")
-    assert stderr == ""
+def test_help_says_what_the_script_is_and_names_every_argument(capsys):
+    with pytest.raises(SystemExit) as stop:
+        type_here("--help")
+    stdout, stderr = capsys.readouterr()
+    assert (stop.value.code, stderr) == (0, "")
     help_text = " ".join(stdout.replace("│", " ").split())
     assert " ".join(ppo.__doc__.split()) in help_text
     for field in dataclasses.fields(ppo.Args):
@@ -114,18 +116,9 @@ def test_defaults_are_those_of_the_paper_and_cleanrl():
 # --------------------------------------------------------------------------------------------------- Wrong use as typed
 
 
-@pytest.mark.parametrize(
-    "typed, parts",
-    [
-        (["--env-id", "CartPol-v1"], ["--env-id CartPol-v1", "Did you mean", "CartPole", "module:Name-v0"]),
-        (["--num-envs", "nan"], ["--num-envs", "nan"]),
-    ],
-    ids=" ".join,
-)
-def test_wrong_use_as_typed(in_tmp_path, typed, parts):
-    stdout, stderr = run(*typed, status=2)
-    assert_names(stderr, *parts)
-    assert "Traceback" not in stderr
+def test_wrong_use_as_typed(in_tmp_path):
+    stdout, stderr = run("--env-id", "CartPol-v1", status=2)
+    assert_names(error_line(stderr), "--env-id CartPol-v1", "Did you mean", "CartPole", "module:Name-v0")
     assert stdout == ""
     assert not tree(in_tmp_path)
 
@@ -142,6 +135,7 @@ def test_runs_is_a_file(refused):
         (["--seed", "three"], ["--seed", "three"]),
         (["--seed"], ["--seed"]),
         (["--num-envs", "1.5"], ["--num-envs", "1.5"]),
+        (["--num-envs", "nan"], ["--num-envs", "nan"]),
         (["--total-timesteps", "1.2.3e4"], ["--total-timesteps", "1.2.3e4"]),
         (["ppo"], ["ppo"]),
     ],
