@@ -426,6 +426,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from dataclasses import asdict, replace
@@ -461,7 +462,6 @@ def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | N
 
 
 # ---------------------------------------------------------------------------------------------------------------- Torch
-
 SUFFIX, write_state = ".pt", torch.save  # of checkpoints
 read_state = partial(torch.load, map_location="cpu", weights_only=True)  # runs no code of the file
 
@@ -604,15 +604,16 @@ class Run:
             attempt(self.track)
         self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
         self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a"))
+        threading.excepthook = lambda failure: None  # the writer's thread also hands its error to our next call
         self.events = event_file_writer.EventFileWriter(str(self.folder))
         self.resources.callback(self.events.close)
         self.events.add_event(Event(step=self.global_step + 1, session_log=SessionLog(status=SessionLog.START)))
         lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.args).items())
         text = {"dtype": "DT_STRING", "string_val": [lines.encode()]}, {"plugin_data": {"plugin_name": "text"}}
         self.add_event(self.global_step, {}, Summary.Value(tag="arguments", tensor=text[0], metadata=text[1]))
-        self.handlers = {number: signal.signal(number, self.stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number, handler in self.handlers.items():
-            self.resources.callback(signal.signal, number, handler)
+        self.handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in self.handlers:
+            self.resources.callback(signal.signal, number, signal.signal(number, self.stop))
 
     def stop(self, number: int, frame) -> None:
         self.stop_signal = number
@@ -626,8 +627,7 @@ class Run:
 
     def note(self, global_step: int, ended: list[tuple[float, int]]) -> None:
         """Takes down (return, length) of each episode that ended in this step; called after every step."""
-        for episode in ended:
-            self.ended.append((global_step, *episode, round(time.perf_counter() - self.start_time, 3)))
+        self.ended += [(global_step, *episode, round(time.perf_counter() - self.start_time, 3)) for episode in ended]
 
     def check_finite(self, **values) -> None:
         """Ends the run if a value is not finite, before it gets into a checkpoint."""
@@ -643,8 +643,7 @@ class Run:
             self.add_event(step, {"charts/episodic_return": episodic_return, "charts/episodic_length": length})
             print(step, episodic_return, length, seconds, sep=",", file=self.episodes)
         means = [np.mean([episode[i] for episode in episodes]) if episodes else math.nan for i in (1, 2)]
-        metrics = {"charts/SPS": global_step / self.seconds} | metrics
-        self.add_event(global_step, metrics)
+        self.add_event(global_step, metrics := {"charts/SPS": global_step / self.seconds} | metrics)
         if not self.metrics.tell():
             print("global_step,charts/episodic_return,charts/episodic_length", *metrics, sep=",", file=self.metrics)
         print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
@@ -679,9 +678,8 @@ class Run:
 
     def record(self) -> None:
         """Plays an episode for a video, which a stop signal breaks off."""
-        video = self.folder / "videos" / f"{self.update}.mp4"
         with contextlib.suppress(KeyboardInterrupt):
-            self.recording = True
+            video, self.recording = self.folder / "videos" / f"{self.update}.mp4", True
             print(f"{self.clear}recording {video}", flush=True)
             list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
             unfinished.replace(video)
@@ -692,12 +690,12 @@ class Run:
                 mp4 = sys.modules["wandb"].Video
                 attempt(lambda: self.tracker.log({"video": mp4(str(video)), "global_step": self.global_step}))
             self.recording = False
+        video.with_suffix(".tmp.mp4").unlink(missing_ok=True)
 
     def show_status(self, last: bool) -> None:
         """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
-        now = time.perf_counter()
-        if last or now - self.last_status > (0.2 if self.clear else 10):
-            self.last_status, done = now, self.update / self.args.num_updates
+        if last or time.perf_counter() - self.last_status > (0.2 if self.clear else 10):
+            self.last_status, done = time.perf_counter(), self.update / self.args.num_updates
             left = timedelta(seconds=round(self.seconds / done - self.seconds))
             mean_return = f"{np.mean(self.recent_returns):.1f}" if self.recent_returns else "none yet"
             status = f"{done:4.0%}  step {self.global_step:,}  {self.global_step / self.seconds:,.0f} steps/s  "
@@ -805,7 +803,8 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except OSError as error:  # a full disk, say
-        fail(f"{run.folder or 'runs'}: {error}; what was saved is whole", status=1 if run.folder else 2)
+        go_on = f"; what was saved is whole, go on with --resume {run.folder}" if run.folder else ""
+        fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 
 

@@ -348,6 +348,17 @@ def test_a_failed_run_is_resumed_once(toy):
     assert "a crash after update 2" in log and len(run_folders(toy)) == 1
 
 
+def test_the_furthest_of_several_folders_goes_on(toy):
+    words = ["--command", "python toy.py", "--env-ids", "A", "--num-seeds", "1"]
+    sweep_here(toy, *words)
+    (run,) = run_folders(toy)
+    (run / "checkpoints" / "4.npz").rename(run / "checkpoints" / "3.npz")
+    shutil.copytree(run, newer := run.with_name("A__toy__1__9"))
+    (newer / "checkpoints" / "3.npz").rename(newer / "checkpoints" / "2.npz")
+    stdout, _ = sweep_here(toy, *words)
+    assert "resumed from update 3" in stdout and (last(run), last(newer)) == (4, 2)
+
+
 def test_a_run_that_leaves_nothing_has_failed(toy):
     words = ["--command", "python toy.py --mode silent", "--env-ids", "A", "--num-seeds", "1"]
     stdout, stderr = sweep_here(toy, *words, status=1)
@@ -366,6 +377,8 @@ def test_cores_are_shared_out(toy):
         sweep_here(folder, *words, *options)
         (log,) = logs(folder).values()
         assert f"threads {threads}\n" in log
+    task = sweep.command_line(sweep.Args(cpus=3), "python", "sweep.py", ".")  # a cluster's task gets those of --cpus
+    assert task[-2:] == ["--threads", "3"]
 
 
 # ----------------------------------------------------------------------------------------------------- The command line
@@ -445,7 +458,7 @@ def test_a_grid_is_every_combination_of_its_values(toy):
     assert len(made) == 8 == len(list(toy.glob("logs/*.log")))
     status, _ = sweep_here(toy, *words, "--status")
     assert re.search(r"^A +learning-rate=3e-4 no-anneal +2  done +", status, re.MULTILINE)
-    assert "learning-rate" not in sweep_here(toy, *words[:6], "--status")[0]  # a sweep without a grid
+    assert "arguments" in status and "arguments" not in sweep_here(toy, *words[:6], "--status")[0]  # without a grid
 
 
 def test_a_task_is_one_run_of_the_sweep(toy):
