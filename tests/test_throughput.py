@@ -14,6 +14,7 @@ from statistics import median
 import pytest
 import throughput as tool
 import tyro
+from test_report import type_in_the_readmes_environment
 
 ROOT = Path(__file__).parents[1]
 THROUGHPUT = ROOT / "benchmark" / "throughput.py"
@@ -176,6 +177,19 @@ def test_wrong_use_is_one_line(tmp_path, arguments, words):
     *progress, line = done.stderr.splitlines()
     assert done.returncode == 2 and not done.stdout
     assert all(word in line for word in words) and not any("Traceback" in other for other in progress)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "throughput.py: error: stable-baselines3 is not installed; pip install "),
+        (["--vary", "num-envs", "1", "2"], "throughput.py: error: matplotlib is not installed; pip install "),
+    ],
+)
+def test_what_to_install_is_one_line(tmp_path, arguments, line):
+    done = type_in_the_readmes_environment(tmp_path, "throughput.py", *arguments)
+    assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, done
+    assert done.stderr.startswith(line)
 
 
 def test_several_processes_train_as_one_job_beside_one_process(tmp_path):
