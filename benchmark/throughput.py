@@ -42,10 +42,9 @@ from shared import in_parallel, script_words
 ROOT = Path(__file__).resolve().parents[1]
 HOOKS = {  # the functions to time: of each list the first that the script has
     "environment": ["NormalizedVectorEnv.step", "VectorEnv.step"],
-    "end of the rollout": ["compute_gae"],  # as it is called
     "end of the update": ["SharedRun.log", "Run.log"],  # as it returns
 }
-PARTS = ("environment", "policy", "update")  # update: from the advantages to the log; policy: all the rest
+PARTS = ("environment", "policy", "update")  # update: from the last step to the log; policy: all the rest
 SB3 = {  # threads of torch (None: its default), and whether environments are worker processes
     "default threads": (None, False),
     "1 thread": (1, False),
@@ -94,10 +93,11 @@ class Enough(BaseException):
 
 
 class Stopwatch:
-    """Splits the updates of a training into PARTS, told by `timed` steps, `end_rollout` and `end_update`."""
+    """Splits the updates of a training into PARTS, told by `timed` steps, of which a rollout has `num_steps`, and by
+    `end_update`."""
 
-    def __init__(self, warm_up: float, seconds: float):
-        self.warm_up, self.seconds = warm_up, seconds
+    def __init__(self, warm_up: float, seconds: float, num_steps: int = 0):
+        self.warm_up, self.seconds, self.num_steps, self.steps = warm_up, seconds, num_steps, 0
         self.laps, self.started, self.warm, self.in_environment = [], None, False, 0.0  # laps: seconds of each part
 
     def timed(self, step):
@@ -108,6 +108,9 @@ class Stopwatch:
             result = step(*arguments)
             self.in_environment += time.perf_counter() - start
             self.last_call = (step, arguments)
+            self.steps += 1
+            if self.steps == self.num_steps:
+                self.end_rollout()
             return result
 
         return timed_step
@@ -126,7 +129,7 @@ class Stopwatch:
         self.rollout_ended, self.in_environment = now, 0.0
 
     def end_update(self) -> None:
-        self.update_ended = time.perf_counter()
+        self.update_ended, self.steps = time.perf_counter(), 0
 
     def watch(self, train) -> None:
         with contextlib.suppress(Enough):
@@ -169,12 +172,11 @@ class Stopwatch:
         return count / seconds
 
 
-def hook(owner, name: str, before=lambda: None, after=lambda: None) -> None:
-    """Has before() and after() called around a function of a module, a class or an object."""
+def hook(owner, name: str, after) -> None:
+    """Has after() called when a function of a module, a class or an object has returned."""
     inner = getattr(owner, name)
 
     def outer(*arguments, **options):
-        before()
         result = inner(*arguments, **options)
         after()
         return result
@@ -209,7 +211,7 @@ def train(folder: str, script: str, env_id: str | None, arguments: str, stopwatc
         else:
             envs, step = find_hook(module, "environment")
             setattr(envs, step, stopwatch.timed(getattr(envs, step)))
-            hook(*find_hook(module, "end of the rollout"), before=stopwatch.end_rollout)
+            stopwatch.num_steps = args.num_steps
             hook(*find_hook(module, "end of the update"), after=stopwatch.end_update)
             stopwatch.watch(lambda: module.main(args))
         config = json.loads(next(Path().glob("runs/*/config.json")).read_text())
@@ -289,9 +291,8 @@ def measure_sb3(args: dict, threads: int | None, workers: bool, warm_up: float, 
         learning_rate=lambda remaining: args["learning_rate"] * (remaining if args["anneal_lr"] else 1.0),
         clip_range=args["clip_coef"], clip_range_vf=args["clip_coef"] if args["clip_vloss"] else None,
     )  # fmt: skip
-    stopwatch = Stopwatch(warm_up, seconds)
+    stopwatch = Stopwatch(warm_up, seconds, args["num_steps"])
     model.env.step = stopwatch.timed(model.env.step)  # of the outermost: PPO wraps environments that show images
-    hook(model.rollout_buffer, "compute_returns_and_advantage", before=stopwatch.end_rollout)
     hook(model, "train", after=stopwatch.end_update)
     stopwatch.watch(lambda: model.learn(args["total_timesteps"]))
     envs.close()

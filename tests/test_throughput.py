@@ -52,6 +52,33 @@ def test_measures_script_environments_sb3_and_launch(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]  # the runs leave nothing behind
 
 
+def test_the_split_of_an_update(monkeypatch):
+    """Two steps of 1 s of policy and 3 s of environment each, then an update of 5 s, by a clock of the test's own."""
+    clock = [0.0]
+
+    def takes(seconds):
+        clock[0] += seconds
+
+    monkeypatch.setattr(tool.time, "perf_counter", lambda: clock[0])
+    stopwatch = tool.Stopwatch(warm_up=0.0, seconds=60.0, num_steps=2)
+    step = stopwatch.timed(takes)
+    step(100.0)  # as a script tries its environment before it trains
+
+    def train():
+        while True:
+            for _ in range(2):
+                takes(1.0)
+                step(3.0)
+            takes(5.0)
+            stopwatch.end_update()
+
+    stopwatch.watch(train)
+    assert stopwatch.laps == [(6.0, 2.0, 5.0)] * 5  # the first with more than 60 s behind it is the last
+    result = stopwatch.result({"num_envs": 26, "num_steps": 2})
+    assert result["ms"] == {"environment": 6000.0, "policy": 2000.0, "update": 5000.0}
+    assert (result["ms_per_update"], result["steps_per_second"]) == (13_000.0, 4.0)
+
+
 def test_a_ratio_is_the_median_of_the_rounds_ratios_with_their_range():
     def one_round(ours, theirs):
         sides = {name: {"steps_per_second": speed, "ms_per_update": 1.0, "ms": {}}
