@@ -539,7 +539,7 @@ def place_tables(text: str, tables: dict[str, str]) -> str:
     def replace(match: re.Match) -> str:
         return f"{match[1]}\n{tables.get(match[2], match[3])}{match[4]}"
 
-    return re.sub(r"(<!-- results (\S+) -->)\n(.*?)(<!-- end of results -->)", replace, text, flags=re.DOTALL)
+    return re.sub(r"(<!-- results ([^\n]+?) -->)\n(.*?)(<!-- end of results -->)", replace, text, flags=re.DOTALL)
 
 
 # ---------------------------------------------------------------------------------------------------------- HTML report
@@ -675,7 +675,10 @@ def rebuild_results(results: Path) -> None:
         growth_picture(measured, path.with_suffix(""))
     if results == RESULTS:
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
-            page.write_text(place_tables(page.read_text(), tables))
+            text = page.read_text()
+            for label in sorted({*re.findall(r"<!-- results ([^\n]+?) -->", text)} - tables.keys()):
+                print(f"{page.name}: no kept runs are labelled {label}; its table stays as it was", file=sys.stderr)
+            page.write_text(place_tables(text, tables))
 
 
 def main(args: Args) -> None:

@@ -174,6 +174,21 @@ def test_the_last_weights_are_kept_for_those_who_evaluate(report_here, tmp_path,
     assert said[0] == said[1] and len(said[0]) == 3
 
 
+def test_pages_get_the_tables_and_are_told_of_labels_that_are_gone(report_here, tmp_path, monkeypatch):
+    (tmp_path / "benchmark").mkdir()
+    shutil.copy(ROOT / "benchmark" / "published.csv", tmp_path / "benchmark")
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "kept")
+    (tmp_path / "README.md").write_text(
+        "<!-- results mine -->\nold\n<!-- end of results -->\n<!-- results gone -->\nkept\n<!-- end of results -->\n"
+    )
+    run = make_run(tmp_path / "runs", 1, np.full(200, 5.0), exp_name="mine")
+    _, stderr = report_here("--keep", run, "--results", tmp_path / "kept")
+    text = (tmp_path / "README.md").read_text()
+    assert "| Toy-v0 | 5.00 |" in text and "old" not in text and "kept" in text
+    assert stderr == "README.md: no kept runs are labelled gone; its table stays as it was\n"
+
+
 def test_a_stopped_run_is_kept_with_the_steps_that_it_reached(report_here, tmp_path):
     run = make_run(tmp_path, 1, np.full(400, 7.0), complete=False)
     report_here("--keep", run, "--stopped", "--results", tmp_path / "results")
