@@ -5,7 +5,7 @@
   `<!-- diff ppo_atari -->`: the options with their help, the tags with their lines, the explained metrics, table and
   curves of benchmark/results, docs/diffs/ppo_atari.diff. A page that is named after a script gets those that it does
   not place itself, at its end; `<!-- scripts a b -->` names others or more.
-- `<!-- speed -->`, `<!-- stages -->`: the measurements of benchmark/results/throughput
+- `<!-- stages -->`: where the time goes, from the measurements of benchmark/results/throughput
 - links out of docs/, `../cleanrl/ppo.py#L300`: to a page with the file's source and its line
 """
 
@@ -30,7 +30,7 @@ SECTIONS = {
         "ppo", "ppo_multidiscrete", "ppo_continuous_action", "ppo_numpy", "ppo_atari", "ppo_atari_lstm",
         "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_procgen",
     ],
-    "Understand": ["details", "how-an-episode-ends", "gradients-by-hand", "speed"],
+    "Understand": ["gallery", "details", "how-an-episode-ends", "gradients-by-hand", "speed"],
     "Use": ["resume-evaluate-share", "tracking", "sweeps", "make-it-your-own", "troubleshooting"],
 }  # fmt: skip
 PARTS = {
@@ -105,18 +105,16 @@ def details(script: str, page_ids: set[str]) -> str:
 
 
 def metrics(script: str) -> str:
-    """README's table of metrics, as far as the script writes them."""
+    """The table of metrics on the page of ppo.py, as far as the script writes them."""
     names = re.findall(r"(?:charts|losses)/[A-Za-z_]+", source(script))
-    readme = re.findall(r"^\| (`(?:charts|losses)/.+?) \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs" / "ppo.md").read_text()
     rows, explained = ["| metric | meaning |", "|---|---|"], set()
-    for cells, meaning in readme:
+    for cells, meaning in re.findall(r"^\| (`(?:charts|losses)/.+?) \| (.+) \|$", page, re.MULTILINE):
         if written := set(re.findall(r"`(.+?)`", cells)) & set(names):
             rows.append(f"| {cells} | {meaning} |")
             explained |= written
     if missing := set(names) - explained:
-        raise PluginError(
-            f"docs: {script}.py writes {', '.join(sorted(missing))}, which README.md's table doesn't explain"
-        )
+        raise PluginError(f"docs: {script}.py writes {', '.join(sorted(missing))}, which docs/ppo.md doesn't explain")
     return "\n".join(rows) + "\n\nLosses are means over all samples of all minibatches of the update.\n"
 
 
@@ -173,27 +171,6 @@ def measured_sides(name: str, measured: dict) -> list[tuple[str, str, str]]:
         for key, ratios, option in sides
         if key in measured["medians"]
     ]
-
-
-def speed() -> str:
-    rows = [
-        "| script | environment | steps/s | faster than stable-baselines3 | with 1 thread | "
-        "than the next row | launch to first update | peak memory |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for name, measured in measurements().items():
-        medians, arguments = measured["medians"], measured["rounds"][0]["script"]["arguments"]
-        for key, kind, called in measured_sides(name, measured):
-            ratios = [medians.get(kind, {}).get(other) for other in ("default threads", "1 thread", "against")]
-            launch = (medians.get("launch") or {}) if key == "script" else {}
-            cells = [
-                called, arguments["env_id"], f"{medians[key]['steps_per_second']:,.0f}",
-                *("–" if ratio is None else f"{ratio:.1f}×" for ratio in ratios),
-                f"{launch['first_row_seconds']:.1f} s" if launch else "–",
-                f"{launch['peak_mb']:.0f} MB" if launch else "–",
-            ]  # fmt: skip
-            rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
 
 
 def stages() -> str:
@@ -263,8 +240,6 @@ def on_files(files, config):
 
 def place(part: str, names: list[str], page_ids: set[str]) -> str:
     """What a comment of this kind is replaced by."""
-    if part == "speed":
-        return speed()
     if part == "stages":
         return stages()
     make = {"options": options, "metrics": metrics, "result": results, "diff": diff}
@@ -286,7 +261,7 @@ def on_page_markdown(markdown, page, config, files):
     names = scripts[1].split() if scripts else [stem] if (ROOT / "cleanrl" / f"{stem}.py").is_file() else []
     for part, heading in PARTS.items():
         placed = set(" ".join(re.findall(rf"<!-- {part} (.+?) -->", markdown)).split())
-        if part == "metrics" and placed:
+        if part == "metrics" and (placed or "\n## Metrics\n" in markdown):
             continue
         missing = [name for name in (names[:1] if part == "metrics" else names) if name not in placed]
         if part == "result" and "<!-- results " in markdown:
@@ -303,7 +278,7 @@ def on_page_markdown(markdown, page, config, files):
                 markdown += (f"\n### {heading} of {name}.py\n" if len(blocks) > 1 else "") + f"\n{block}"
 
     def fill(match):
-        if match[1] not in {*PARTS, "speed", "stages"}:
+        if match[1] not in {*PARTS, "stages"}:
             return match[0]
         return place(match[1], (match[2] or "").split(), page_ids)
 

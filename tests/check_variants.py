@@ -304,7 +304,7 @@ def check_tags(script: Script) -> Iterator[str]:
 
 
 def check_metrics(scripts: dict[str, Script], root: Path) -> Iterator[str]:
-    """What the trunk writes is written by all, and what any script writes is in the README's table; nothing else is."""
+    """What the trunk writes is written by all, and what any script writes is in docs/ppo.md's table; nothing else is."""
     known, trunk = {}, {}  # metric → where it is written
     for script in scripts.values():
         written = {x[1]: x.start() for x in re.finditer(r'"((?:charts|losses)/\w+)"', script.text)}
@@ -312,10 +312,10 @@ def check_metrics(scripts: dict[str, Script], root: Path) -> Iterator[str]:
         trunk = trunk or written
         for name in sorted(trunk.keys() - written.keys()):
             yield f"{script.file}: writes no {name!r}, as the trunk does; metrics have one name in all scripts"
-    readme = (root / "README.md").read_text()
-    rows = "".join(re.findall(r"^\| metric \|.*\n\|[-| :]+\|\n((?:\|.*\n)+)", readme, re.M)).splitlines()
+    page = (root / "docs" / "ppo.md").read_text()
+    rows = "".join(re.findall(r"^\| metric \|.*\n\|[-| :]+\|\n((?:\|.*\n)+)", page, re.M)).splitlines()
     for name in sorted(known.keys() - {name for row in rows for name in METRIC.findall(row.split("|")[1])}):
-        yield f"{known[name]}: README.md's table of metrics lacks {name!r}; add or correct it"
+        yield f"{known[name]}: docs/ppo.md's table of metrics lacks {name!r}; add or correct it"
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             for name in set(METRIC.findall(line)) - known.keys():
