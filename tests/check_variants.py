@@ -304,7 +304,7 @@ def check_tags(script: Script) -> Iterator[str]:
 
 
 def check_metrics(scripts: dict[str, Script], root: Path) -> Iterator[str]:
-    """What the trunk writes is written by all, and what any script writes is in docs/ppo.md's table; nothing else is."""
+    """What the trunk writes is written by all; what any script writes is in the table of docs/ppo.md, and no more."""
     known, trunk = {}, {}  # metric → where it is written
     for script in scripts.values():
         written = {x[1]: x.start() for x in re.finditer(r'"((?:charts|losses)/\w+)"', script.text)}
