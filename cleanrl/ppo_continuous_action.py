@@ -309,7 +309,7 @@ def train(args: Args, run: "Run") -> None:
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) and (1,) seed environments
     device = torch.device("cuda" if args.cuda else "cpu")
 
     envs = NormalizedVectorEnv(args)
@@ -414,9 +414,9 @@ from datetime import timedelta
 
 import imageio.v2 as imageio
 import imageio_ffmpeg
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer import event_file_writer
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer import event_file_writer as tensorboard
 
 
 # ----------------------------------------------------------------------------------------------------------- Evaluation
@@ -443,8 +443,7 @@ def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int,
     std = agent.log_std.detach().exp().cpu().numpy()
     *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
     rng = np.random.default_rng(noise_seed)
-    fps = envs.metadata.get("render_fps", 30)
-    pictures = imageio.get_writer(video, fps=fps, macro_block_size=2) if video else None
+    pictures = imageio.get_writer(video, fps=envs.metadata.get("render_fps", 30), macro_block_size=2) if video else None
     for episode, episode_seed in enumerate(seeds):
         observations, ended = envs.reset([episode_seed]), []
         while not ended:
@@ -467,11 +466,9 @@ read_state = partial(torch.load, map_location="cpu", weights_only=True)  # runs 
 def flatten_parameters(agent: nn.Module) -> nn.Parameter:
     """Moves parameters and gradients into one vector each, with views in the layers: clip and Adam take one call."""
     flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in agent.parameters()]))
-    flat.grad, end = torch.zeros_like(flat), 0
-    for parameter in agent.parameters():
-        start, end = end, end + parameter.numel()
-        parameter.data = flat.data[start:end].view_as(parameter)
-        parameter.grad = flat.grad[start:end].view_as(parameter)
+    flat.grad, sizes = torch.zeros_like(flat), [parameter.numel() for parameter in agent.parameters()]
+    for parameter, data, grad in zip(agent.parameters(), flat.data.split(sizes), flat.grad.split(sizes)):
+        parameter.data, parameter.grad = data.view_as(parameter), grad.view_as(parameter)
     return flat
 
 
@@ -603,12 +600,10 @@ class Run:
         self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
         self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a"))
         threading.excepthook = lambda failure: None  # the writer's thread also hands its error to our next call
-        self.events = event_file_writer.EventFileWriter(str(self.folder))
-        self.resources.callback(self.events.close)
-        self.events.add_event(Event(step=self.global_step + 1, session_log=SessionLog(status=SessionLog.START)))
+        self.events = self.resources.enter_context(contextlib.closing(tensorboard.EventFileWriter(str(self.folder))))
+        self.events.add_event(Event(step=self.global_step + 1, session_log={"status": "START"}))
         lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.args).items())
-        text = {"dtype": "DT_STRING", "string_val": [lines.encode()]}, {"plugin_data": {"plugin_name": "text"}}
-        self.add_event(self.global_step, {}, Summary.Value(tag="arguments", tensor=text[0], metadata=text[1]))
+        self.add_event(self.global_step, {}, *text_pb("arguments", lines).value)
         self.handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number in self.handlers:
             self.resources.callback(signal.signal, number, signal.signal(number, self.stop))
@@ -647,9 +642,9 @@ class Run:
         print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
         self.episodes.flush()
 
-    def add_event(self, step: int, scalars: dict[str, float], *others: Summary.Value) -> None:
-        values = [*(Summary.Value(tag=name, simple_value=x) for name, x in scalars.items()), *others]
-        self.events.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+    def add_event(self, step: int, scalars: dict[str, float], *others) -> None:
+        values = [*({"tag": name, "simple_value": x} for name, x in scalars.items()), *others]
+        self.events.add_event(Event(wall_time=time.time(), step=step, summary={"value": values}))
 
     def save(self) -> None:
         """Writes a checkpoint, once all rows before it are on the disk."""
@@ -665,10 +660,8 @@ class Run:
         unfinished.replace(unfinished.with_suffix(""))  # the checkpoint is there as a whole, or not at all
 
     def snapshot(self) -> dict:
-        state = {
-            "script": Path(__file__).stem, "args": asdict(self.args), "update": self.update,
-            "global_step": self.global_step, "seconds": self.seconds, "recent_returns": self.recent_returns,
-        }  # fmt: skip
+        progress = {name: getattr(self, name) for name in ("update", "global_step", "seconds", "recent_returns")}
+        state = {"script": Path(__file__).stem, "args": asdict(self.args), **progress}
         for name, x in self.kept.items():
             numpy_state = isinstance(x, np.random.Generator) and x.bit_generator.state
             state[name] = numpy_state or (x.get_state() if hasattr(x, "get_state") else x.state_dict())
@@ -683,7 +676,7 @@ class Run:
             unfinished.replace(video)
             command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-v error -t 20 -vf fps=10,scale=240:-1".split()]
             gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
-            self.add_event(self.global_step, {}, Summary.Value(tag="video", image={"encoded_image_string": gif}))
+            self.add_event(self.global_step, {}, {"tag": "video", "image": {"encoded_image_string": gif}})
             if self.tracker:
                 mp4 = sys.modules["wandb"].Video
                 attempt(lambda: self.tracker.log({"video": mp4(str(video)), "global_step": self.global_step}))
@@ -723,9 +716,8 @@ def attempt(action, *arguments) -> None:
 
 def create_run_folder(args: Args, typed: Args) -> Path:
     """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
-    name, started = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
-    while (folder := Path("runs", f"{name}{started}")).exists():  # of a run that started in the same second
-        started += 1
+    name, now = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
+    folder = next(x for i in range(1024) if not (x := Path("runs", f"{name}{now + i}")).exists())
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "videos").mkdir()
     (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
@@ -733,7 +725,6 @@ def create_run_folder(args: Args, typed: Args) -> Path:
     needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
     versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name.lower() in needs}
     shell = partial(subprocess.run, shell=True, cwd=Path(__file__).resolve().parent, capture_output=True, text=True)
-    commit = shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip()  # and no tag's name
     cpu = shell("grep -m 1 'model name' /proc/cpuinfo").stdout.partition(": ")[2].strip()
     gpus = shell("nvidia-smi --query-gpu=name --format=csv,noheader").stdout
     config = {
@@ -742,7 +733,7 @@ def create_run_folder(args: Args, typed: Args) -> Path:
         "command": shlex.join(["python", *sys.argv]),
         "versions": {"python": sys.version.split()[0], **versions},
         "hardware": {"cpu": cpu, "cores": os.cpu_count(), "gpus": gpus.splitlines()},
-        "git_commit": commit or None,
+        "git_commit": shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip() or None,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     return folder
@@ -808,4 +799,13 @@ def main(args: Args) -> Path | None:
 
 if __name__ == "__main__":
     plain = partial(re.sub, r"^(|--[\w-]+=)(\d+\.?\d*e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
-    main(tyro.cli(Args, description=__doc__, args=[plain(word) for word in sys.argv[1:]]))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as page:
+            args = tyro.cli(Args, description=__doc__, args=[plain(word) for word in sys.argv[1:]])
+    finally:  # the page of --help gets the headings that Args has
+        text = page.getvalue()
+        for title, name in re.findall(r"^    # (.+)\n    (\w+):", Path(__file__).read_text(), re.MULTILINE):
+            heading = f"├─ {title} ".ljust(text.find("╮") - text.find("╭"), "─") + "┤\n"
+            text = re.sub(rf"(?=│ --{name.replace('_', '-')}\b)", heading, text, count=1)
+        print(text, end="")
+    main(args)

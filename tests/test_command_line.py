@@ -86,6 +86,27 @@ def assert_names(line, *parts):
     assert all(part in line for part in parts), line
 
 
+# -------------------------------------------------------------------------------------------------------- Installation
+
+
+@pytest.mark.parametrize("target", ["train", "test"])
+def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(in_tmp_path, target):
+    shutil.copy(Path(__file__).parents[1] / "Makefile", in_tmp_path)
+    for name in ("requirements.txt", "requirements-dev.txt", "requirements-docs.txt", "requirements-procgen.txt"):
+        Path(name).touch()
+    pretend = "import sys; sys.version_info, sys.version = (3, 10, 12), '3.10.12 (main)'; exec(sys.argv[1])"
+    old = Path("python3.10")  # answers -c as the old version would; asked for anything else, it makes a file
+    old.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -c "{pretend}" "$2"\ntouch asked\n')
+    old.chmod(0o755)
+    made = subprocess.run(["make", target, "PYTHON=./python3.10"], capture_output=True, text=True, timeout=60)
+    line, *end = made.stderr.splitlines()
+    assert_names(
+        line, "Python 3.11 or newer is needed, and ./python3.10 is 3.10.12", f"make PYTHON=python3.12 {target}"
+    )
+    assert made.returncode == 2 and all(x.startswith("make") for x in end), made.stderr
+    assert not Path(".venv").exists() and not Path("asked").exists()
+
+
 # ---------------------------------------------------------------------------------------------------- Help and defaults
 
 
@@ -99,6 +120,25 @@ def test_help_says_what_the_script_is_and_names_every_argument(capsys):
     for field in dataclasses.fields(ppo.Args):
         assert f"--{field.name.replace('_', '-')}" in help_text
     assert "layers of 64 units are faster on one CPU core" in help_text  # why --cuda is off
+
+
+@pytest.mark.parametrize("script", ["ppo", "ppo_numpy", "ppo_atari_multigpu", "ppo_procgen"])
+def test_help_has_the_groups_of_the_file(capsys, script):
+    script = SCRIPT.with_name(f"{script}.py")
+    with pytest.raises(SystemExit):
+        type_here("--help", script=script)
+    groups, found = {}, []
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("├─"):
+            groups[line.strip("├─┤ ")] = found = []
+        elif line.startswith("│ --"):
+            found.append(line.split()[1].strip(","))
+    written = re.split(r"\n    # (.+)", re.search(r"\nclass Args:(.*?)\n\n", script.read_text(), re.DOTALL)[1])[1:]
+    fields = [re.findall(r"^    (\w+):", text, re.MULTILINE) for text in written[1::2]]
+    assert groups == {
+        name: [f"--{field.replace('_', '-')}" for field in names] for name, names in zip(written[::2], fields)
+    }
+    assert list(groups) == ["run", "environment", "PPO", "speed"]
 
 
 def test_defaults_are_those_of_the_paper_and_cleanrl():
