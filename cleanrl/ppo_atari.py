@@ -24,6 +24,8 @@ Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-3 (--
 (--bootstrap-truncated).
 """
 
+import copy
+import ctypes
 import math
 import os
 import signal
@@ -319,6 +321,8 @@ def ppo_loss(
 @np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # glibc's, which then keeps what is freed for reuse
+    _ = mallopt(-4, 0), mallopt(-1, 2**31 - 1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
@@ -332,14 +336,14 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
+    (acting := copy.deepcopy(agent).requires_grad_(False)).network.to(agent.dtype)  # bf16 is cast once an update
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints
     run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
 
     # T steps of N environments are a rollout of B = T · N samples, M samples a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
-    channels_last = torch.zeros((T, N, *FRAME.shape, 4), dtype=torch.uint8, device=device)  # what convolutions prefer
-    obs = channels_last.permute(0, 1, 4, 2, 3)  # (T, N, 4, 84, 84)
+    obs = torch.zeros((T, N, *FRAME.shape, 4), dtype=torch.uint8, device=device)  # channels last for convolutions
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)
     acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
     rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
@@ -351,15 +355,15 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
+        acting.load_state_dict(agent.state_dict())
         if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
         noise = torch.from_numpy(rng.gumbel(size=(T, N, num_actions)).astype(np.float32)).to(device)
         global_step, truncated = (update - 1) * args.batch_size, []
         for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-            obs[step], dones[step] = torch.from_numpy(next_obs), next_done
-            with torch.no_grad():
-                acted = agent.get_action_and_value(obs[step], noise=noise[step])
+            obs[step], dones[step] = torch.from_numpy(next_obs).movedim(1, -1), next_done
+            acted = acting.get_action_and_value(obs[step].movedim(-1, 1), noise=noise[step])
             actions[step], acted_log_probs[step], _, acted_values[step] = acted
             env_actions = envs.action_space.start + actions[step].cpu().numpy()
             next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
@@ -374,17 +378,18 @@ def train(args: Args, run: "Run") -> None:
                 steps, indices, last_obs = zip(*truncated)
                 last_values = agent.get_value(torch.from_numpy(np.array(last_obs)).to(device))
                 rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
-        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 4, 84, 84), (B,)
-        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
         values = acted_values.cpu().numpy()
         advantages, returns = compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
+        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 84, 84, 4), (B,)
+        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
         b_advantages, b_returns = (torch.from_numpy(x).to(device).flatten() for x in (advantages, returns))
 
         # Epochs of minibatches
         debug = []
         for _ in range(args.update_epochs):
             for mb in torch.from_numpy(rng.permutation(args.batch_size)).to(device).split(M):  # [core-6]
-                _, log_prob, entropy, value = agent.get_action_and_value(b_obs[mb], b_actions[mb])
+                mb_obs = b_obs.index_select(0, mb).movedim(-1, 1)  # (M, 4, 84, 84), quicker than b_obs[mb]
+                _, log_prob, entropy, value = agent.get_action_and_value(mb_obs, b_actions[mb])
                 loss, mb_debug = ppo_loss(
                     log_prob, entropy, value, b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],
                     clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,

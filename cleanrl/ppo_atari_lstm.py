@@ -24,6 +24,7 @@ Details: core-1 to core-12, atari-1 to atari-6, atari-8, atari-9, lstm-1 to lstm
 (--target-kl), plus-1 (--bootstrap-truncated).
 """
 
+import ctypes
 import math
 import os
 import signal
@@ -343,6 +344,8 @@ def ppo_loss(
 @np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # glibc's, which then keeps what is freed for reuse
+    _ = mallopt(-4, 0), mallopt(-1, 2**31 - 1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
@@ -365,8 +368,7 @@ def train(args: Args, run: "Run") -> None:
     if N % args.num_minibatches:
         whole = f"--num-envs {N} must be a multiple of --num-minibatches {args.num_minibatches}"
         fail(f"{whole}, since minibatches are made of whole environments")
-    channels_last = torch.zeros((T, N, *FRAME.shape, 1), dtype=torch.uint8, device=device)  # what convolutions prefer
-    obs = channels_last.permute(0, 1, 4, 2, 3)  # (T, N, 1, 84, 84)
+    obs = torch.zeros((T, N, *FRAME.shape, 1), dtype=torch.uint8, device=device)  # channels last for convolutions
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)
     acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
     rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
@@ -386,9 +388,9 @@ def train(args: Args, run: "Run") -> None:
         first_state = lstm_state  # from which the update runs the LSTM again
         global_step, truncated = (update - 1) * args.batch_size, []
         for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-            obs[step], dones[step] = torch.from_numpy(next_obs), next_done
+            obs[step], dones[step] = torch.from_numpy(next_obs).movedim(1, -1), next_done
             with torch.no_grad():
-                acted = agent.get_action_and_value(obs[step], lstm_state, next_done, noise=noise[step])
+                acted = agent.get_action_and_value(obs[step].movedim(-1, 1), lstm_state, next_done, noise=noise[step])
             actions[step], acted_log_probs[step], _, acted_values[step], lstm_state = acted
             env_actions = envs.action_space.start + actions[step].cpu().numpy()
             next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
@@ -405,10 +407,10 @@ def train(args: Args, run: "Run") -> None:
                 no_dones = np.zeros(len(steps), np.float32)  # a last observation is no first one
                 last_values = agent.get_value(last_obs, torch.stack(last_states, 1), no_dones)
                 rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
-        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 1, 84, 84), (B,)
-        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
         values = acted_values.cpu().numpy()
         advantages, returns = compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
+        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 84, 84, 1), (B,)
+        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
         b_advantages, b_returns = (torch.from_numpy(x).to(device).flatten() for x in (advantages, returns))
         samples = torch.arange(args.batch_size, device=device).view(T, N)  # the index of each in b_obs and the others
 
@@ -417,8 +419,9 @@ def train(args: Args, run: "Run") -> None:
         for _ in range(args.update_epochs):
             for mb_envs in rng.permutation(N).reshape(args.num_minibatches, -1):  # [core-6]
                 mb = samples[:, mb_envs].flatten()  # (M,), all steps of these environments in time order [lstm-4]
+                mb_obs = b_obs.index_select(0, mb).view(-1, 1, *FRAME.shape)  # (M, 1, 84, 84), quicker than b_obs[mb]
                 _, log_prob, entropy, value, _ = agent.get_action_and_value(
-                    b_obs[mb], first_state[:, mb_envs], dones[:, mb_envs], b_actions[mb]
+                    mb_obs, first_state[:, mb_envs], dones[:, mb_envs], b_actions[mb]
                 )  # [lstm-5]
                 loss, mb_debug = ppo_loss(
                     log_prob, entropy, value, b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],

@@ -27,6 +27,8 @@ checkpoint; (3) IMPALA's residual network; (4) training can keep to some levels 
 Details: core-1 to core-12, atari-9, cont-8, cont-9, impala, aux-1 (--anneal-clip), aux-3 (--target-kl).
 """
 
+import copy
+import ctypes
 import math
 import os
 from dataclasses import dataclass
@@ -348,7 +350,8 @@ def ppo_loss(
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
     if args.malloc_tuning:
-        tune_malloc()
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # glibc's, which then keeps what is freed
+        _ = mallopt(-4, 0), mallopt(-1, 2**31 - 1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
@@ -359,6 +362,7 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision, args.channels_last).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
+    (acting := copy.deepcopy(agent).requires_grad_(False)).network.to(agent.dtype)  # bf16 is cast once an update
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator, statistics=envs)
     run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
@@ -377,6 +381,7 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
+        acting.load_state_dict(agent.state_dict())
         if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
@@ -384,8 +389,7 @@ def train(args: Args, run: "Run") -> None:
         global_step = (update - 1) * args.batch_size
         for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
             obs[step], dones[step] = torch.from_numpy(next_obs), next_done
-            with torch.no_grad():
-                acted = agent.get_action_and_value(obs[step], noise=noise[step])
+            acted = acting.get_action_and_value(obs[step], noise=noise[step])
             actions[step], acted_log_probs[step], _, acted_values[step] = acted
             env_actions = envs.action_space.start + actions[step].cpu().numpy()
             next_obs, rewards[step], next_done, _, ended = envs.step(env_actions)
@@ -395,17 +399,17 @@ def train(args: Args, run: "Run") -> None:
         # Advantages
         with torch.no_grad():
             next_value = agent.get_value(torch.from_numpy(next_obs).to(device)).cpu().numpy()
-        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 64, 64, 3), (B,)
-        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
         values = acted_values.cpu().numpy()
         advantages, returns = compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
+        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 64, 64, 3), (B,)
+        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
         b_advantages, b_returns = (torch.from_numpy(x).to(device).flatten() for x in (advantages, returns))
 
         # Epochs of minibatches
         debug = []
         for _ in range(args.update_epochs):
             for mb in torch.from_numpy(rng.permutation(args.batch_size)).to(device).split(M):  # [core-6]
-                _, log_prob, entropy, value = agent.get_action_and_value(b_obs[mb], b_actions[mb])
+                _, log_prob, entropy, value = agent.get_action_and_value(b_obs.index_select(0, mb), b_actions[mb])
                 loss, mb_debug = ppo_loss(
                     log_prob, entropy, value, b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],
                     clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
@@ -432,7 +436,6 @@ def train(args: Args, run: "Run") -> None:
 # ================================================================================== The run: nothing below is about PPO
 
 import contextlib
-import ctypes
 import fcntl
 import importlib.metadata
 import io
@@ -862,15 +865,6 @@ class ProcgenRun(Run):
                 os.fsync(lines.fileno())
             unfinished.replace(file)  # it is there as a whole, or as it was
             self.recording = False
-
-
-def tune_malloc() -> None:
-    """Has glibc keep and reuse all memory that is freed. Otherwise each large activation is given back to Linux and
-    taken anew page by page, a good part of an update's time on a CPU. Without glibc there is nothing to do."""
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-        for parameter, value in ((-4, 0), (-1, 2**31 - 1), (-2, 2**28)):  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
-            mallopt(parameter, value)
 
 
 if __name__ == "__main__":
