@@ -5,7 +5,8 @@
     python benchmark/report.py --keep runs/RUN …       add finished runs to benchmark/results/runs first
 
 Runs of one name that differ in an argument or in the version of their script stand in rows of their own, whose labels
-say in what; what concerns only machine or speed doesn't count (shared.py says what does, and what a version is).
+say in what they differ from the script's defaults and from its present version; what concerns only machine or speed
+doesn't count (shared.py says what does, and what a version is).
 
 A run's result is the mean return of its last 100 episodes. Tables give the mean ± standard deviation of the results
 over seeds, and their interquartile mean (what is left without the lowest and the highest quarter, Agarwal et al. 2021;
@@ -33,7 +34,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-from shared import identity, in_parallel, version_of_run
+from shared import defaults, identity, in_parallel, version, version_of_run
 
 try:
     import matplotlib
@@ -50,6 +51,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmark" / "results"
 TEMPLATE = ROOT / "benchmark" / "report.html"
 LAST = 100  # episodes that a run's result is the mean of
+LONG_ENOUGH = 10  # seconds of training from which on steps per second are more than start-up and noise
 POINTS = 201  # of a curve
 BROWSER_POINTS = 101  # of a curve in the HTML report
 PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023"]
@@ -127,7 +129,20 @@ class Run:
 
     @property
     def steps_per_second(self) -> float:
-        return float(self.steps[-1]) / self.wall_seconds if len(self.steps) else float("nan")
+        """NaN for a run that was too short to tell."""
+        return float(self.steps[-1]) / self.wall_seconds if self.wall_seconds >= LONG_ENOUGH else float("nan")
+
+    @cached_property
+    def usual(self) -> dict:
+        """identity with the defaults of the script that ran, or of this repository's, and with the present version."""
+        words = str(self.config.get("command") or "").split()
+        here = ROOT / "cleanrl" / Path(next((word for word in words if word.endswith(".py")), "?.py")).name
+        present = here.read_text() if here.is_file() else ""
+        ran = "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.py"))[:1])
+        known = defaults(ran) or defaults(present)
+        placed = identity(self.arguments | {"checkpoints": known.get("checkpoints")})  # with this run's sizes
+        known |= {name: placed[name] for name in ("checkpoints",) if name in known and name in placed}
+        return known | {"version": version(present)}
 
     @cached_property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -192,7 +207,7 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
 
 def label_configurations(runs: list[Run]) -> None:
     """Runs of one experiment name and environment with different arguments, or of different versions of the script, are
-    different experiments: the labels of that name say in what they differ."""
+    different experiments: where such runs differ, their labels say what isn't usual."""
     by_script = defaultdict(lambda: defaultdict(list))
     for run in runs:
         by_script[run.script][run.env_id].append(run)
@@ -206,12 +221,14 @@ def label_configurations(runs: list[Run]) -> None:
         if "version" in differing:
             print(f"{script}: the runs are of several versions of the script, which are kept apart", file=sys.stderr)
         for run in (run for members in environments.values() for run in members):
-            run.label = " ".join([script, *(f"{name}={run.identity.get(name)}" for name in sorted(differing))])
+            told = {name: run.identity[name] for name in sorted(differing & run.identity.keys())}
+            parts = (f"{name}={x}" for name, x in told.items() if name not in run.usual or run.usual[name] != x)
+            run.label = " ".join([script, *parts])
 
 
 def slug(label: str) -> str:
     """The label as the name of a file, below the folder in which it is put."""
-    return re.sub(r"[^\w.=-]+|^\.+", "_", label)[:150]
+    return re.sub(r"[^\w.-]+|^\.+", "_", label)[:150]
 
 
 Groups = dict[str, dict[str, list[Run]]]
@@ -323,6 +340,11 @@ def levels_of(runs: list[Run]) -> dict[str, float] | None:
     return {"training levels": training, "test levels": test, "gap": training - test}
 
 
+def mean_or_none(numbers: list[float]) -> float | None:
+    known = [x for x in numbers if np.isfinite(x)]
+    return float(np.mean(known)) if known else None
+
+
 def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
     """A dictionary for each environment, in the order of the published tables: the numbers of ours, and beside them
     the published ones where they are of as many steps."""
@@ -342,7 +364,7 @@ def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
             "script": label, "environment": environment, "steps": runs[0].total, "seeds": len(runs),
             "mean": float(results.mean()), "std": float(results.std(ddof=1)) if len(runs) > 1 else None,
             "iqm": float(interquartile_mean(results)), "interval": interval(results),
-            "steps_per_second": float(np.mean([run.steps_per_second for run in runs])),
+            "steps_per_second": mean_or_none([run.steps_per_second for run in runs]),
             "minutes": float(np.mean([run.wall_seconds for run in runs])) / 60,
             "levels": levels_of(runs),
             "published": {name: theirs.get(name) or "–" for name in [*PUBLISHED, "minutes, Nov 2023"]},
@@ -388,9 +410,23 @@ def full_table(label: str, environments: dict[str, list[Run]]) -> str:
     rows = []
     for row in summary:
         returns = [signed(row["levels"][name]) if row["levels"] else "–" for name in levels]
-        speed = [f"{row['steps']:,}", f"{row['steps_per_second']:,.0f}", f"{row['minutes']:.1f}"]
+        per_second = row["steps_per_second"]
+        speed = [f"{row['steps']:,}", "–" if per_second is None else f"{per_second:,.0f}", f"{row['minutes']:.1f}"]
         rows.append([*cells_of(row), *returns, *speed, *row["published"].values()])
     return markdown([*header, "minutes, Nov 2023"], rows)
+
+
+def summary_table(groups: Groups) -> str:
+    """Markdown: the torch scripts' results on environments of published tables, all scripts in one."""
+    published = published_results()
+    rows = []
+    for script in dict.fromkeys(script for script, _ in published if not script.endswith("_numpy")):
+        for row in summarise(script, groups.get(script, {})):
+            theirs = [row["published"][name] for name in PUBLISHED]
+            if set(theirs) != {"–"}:
+                environment, mean, _, seeds = cells_of(row)
+                rows.append([environment, mean, seeds, *theirs])
+    return markdown(["environment", "ours", "seeds", *PUBLISHED], rows)
 
 
 def faster(measured: dict, kind: str, base: str) -> str:
@@ -424,6 +460,23 @@ def speed_table(results: Path) -> str:
                 cells.append(", ".join(theirs) or "–")
             cells.append(faster(measured, kind, "against") if "against" in medians.get(kind, {}) else "–")
             lines.append(f"| {' | '.join([*cells, launch if key == 'script' else '– | –'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def short_speed_table(results: Path) -> str:
+    """Markdown: five rows of the speed table, each against the faster of stable-baselines3's two settings."""
+    header = ["script", "environment", "steps/s", "stable-baselines3", "faster"]
+    lines = [f"| {' | '.join(header)} |", "|---|---|---:|---:|---:|"]
+    for name in ("ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari"):
+        path = results / "throughput" / f"{name}.json"
+        if not path.is_file():
+            continue
+        measured = json.loads(path.read_text())
+        medians, environment = measured["medians"], measured["rounds"][0]["script"]["arguments"]["env_id"]
+        base = min(("default threads", "1 thread"), key=lambda base: medians["ratios"][base])
+        cells = [f"{name}.py {measured['options']['arguments']}".strip(), environment]
+        cells += [f"{medians[side]['steps_per_second']:,.0f}" for side in ("script", base)]
+        lines.append(f"| {' | '.join([*cells, faster(measured, 'ratios', base)])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -669,11 +722,12 @@ def rebuild_results(results: Path) -> None:
         (results / f"{slug(label)}.md").write_text(full_table(label, environments))
         pictures(environments, results / slug(label))
         print(f"{label}\n{tables[label]}")
-    tables |= {"speed": speed_table(results), "time_to_return": time_table(results)}
+    tables |= {"summary": summary_table(groups), "speed": speed_table(results), "time_to_return": time_table(results)}
     for path in sorted(results.glob("growth/*.json")):
         tables[f"growth_{path.stem}"] = growth_table(measured := json.loads(path.read_text()))
         growth_picture(measured, path.with_suffix(""))
     if results == RESULTS:
+        tables["short_speed"] = short_speed_table(results)
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
             text = page.read_text()
             for label in sorted({*re.findall(r"<!-- results ([^\n]+?) -->", text)} - tables.keys()):

@@ -4,6 +4,7 @@ Two runs are seeds of one experiment if they agree in all arguments but the seed
 the script. `--num-threads 8`, say, makes the same experiment on a larger machine.
 """
 
+import ast
 import hashlib
 import io
 import re
@@ -26,6 +27,22 @@ def identity(arguments: dict) -> dict:
         by_default = min(10, updates * kept["num_steps"] // 10_000) or 1
         kept["checkpoints"] = min(kept["checkpoints"] or by_default, updates)
     return kept
+
+
+def defaults(source: str) -> dict:
+    """The defaults of a script's Args that are plain values; empty of a source without an Args that can be read."""
+    try:
+        classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == "Args"]
+    except SyntaxError:
+        return {}
+    found = {}
+    for node in classes[0].body if classes else ():
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            try:
+                found[node.target.id] = ast.literal_eval(node.value)
+            except ValueError:  # computed, such as exp_name
+                continue
+    return found
 
 
 def version(source: str) -> str:

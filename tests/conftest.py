@@ -1,3 +1,4 @@
+import shutil
 import sys
 from pathlib import Path
 
@@ -40,3 +41,19 @@ def tool_here(in_tmp_path, capsys):
         return stdout, stderr
 
     return call
+
+
+@pytest.fixture(scope="session")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(programs):
+        pytest.skip("no chromium with chromedriver here: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    yield driver
+    driver.quit()

@@ -1,6 +1,7 @@
 """What the tests of the command line, the run folder and resume share."""
 
 import csv
+import importlib.metadata
 import os
 import runpy
 import shutil
@@ -17,6 +18,8 @@ from unittest import mock
 import environments_cli  # noqa: F401 (registers them)
 import ppo
 import torch
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 TESTS = Path(__file__).parent
@@ -26,6 +29,41 @@ SMALL = {
     "env_id": "Random-v0", "total_timesteps": 1920, "num_envs": 3, "num_steps": 16, "num_minibatches": 2,
     "update_epochs": 1, "checkpoints": 4, "bootstrap_truncated": True, "target_kl": 1.0,
 }  # fmt: skip
+
+
+def packages(*requirements):
+    """The installed distributions that pip would install for these requirements: they and all that they ask for."""
+    found, open_ones = {}, [Requirement(text) for text in requirements]
+    while open_ones:
+        one = open_ones.pop()
+        known = found.setdefault(canonicalize_name(one.name), set())
+        extras = (one.extras | {""}) - known
+        known |= extras
+        for text in importlib.metadata.requires(one.name) or () if extras else ():
+            needed = Requirement(text)
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                open_ones.append(needed)
+    return sorted(found)
+
+
+def site_of(folder, names):
+    """Links in `folder` to these distributions' files: site-packages in which nothing else is."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        for file in importlib.metadata.distribution(name).files:
+            if not (file.parts[0].startswith("..") or (folder / file.parts[0]).is_symlink()):
+                there = file.locate()
+                (folder / file.parts[0]).symlink_to(there.parents[len(file.parts) - 2] if file.parts[1:] else there)
+    return folder
+
+
+def type_in_the_readmes_environment(folder, tool, *words):
+    """Types a program of benchmark/ where nothing is installed but requirements.txt, as `make train` leaves it."""
+    root = TESTS.parent
+    pins = [pin.split("==")[0] for pin in (root / "requirements.txt").read_text().split()]
+    environment = os.environ | {"PYTHONPATH": str(site_of(folder / "site-packages", pins))}
+    command = [sys.executable, "-S", str(root / "benchmark" / tool), *map(str, words)]  # -S: without site-packages
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def train(script=ppo, **arguments):

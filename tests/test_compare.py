@@ -8,8 +8,9 @@ from pathlib import Path
 import compare
 import numpy as np
 import pytest
+from helpers import type_in_the_readmes_environment
 from shared import version
-from test_report import change, make_run, type_in_the_readmes_environment
+from test_report import change, make_run
 
 ROOT = Path(__file__).parents[1]
 

@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import importlib.metadata
 import json
 import os
 import re
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 import report
 import shared
-from helpers import train, type_here
+from helpers import train, type_here, type_in_the_readmes_environment
 
 ROOT = Path(__file__).parents[1]
 RUNS = report.load(report.RESULTS)
@@ -57,21 +56,6 @@ def type_report(folder, *words, status=0):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == status, (done.stdout, done.stderr)
     return done.stdout, done.stderr
-
-
-def type_in_the_readmes_environment(folder, tool, *words):
-    """Types a program of benchmark/ where nothing is installed but requirements.txt, as `make train` leaves it."""
-    site = folder / "site-packages"
-    if not site.exists():
-        site.mkdir()
-        for requirement in (ROOT / "requirements.txt").read_text().split():
-            for file in importlib.metadata.distribution(requirement.split("==")[0]).files:
-                if not (file.parts[0].startswith("..") or (site / file.parts[0]).is_symlink()):
-                    (site / file.parts[0]).symlink_to(file.locate().parents[len(file.parts) - 2] if file.parts[1:]
-                                                      else file.locate())  # fmt: skip
-    command = [sys.executable, "-S", str(ROOT / "benchmark" / tool), *map(str, words)]  # -S: without site-packages
-    environment = os.environ | {"PYTHONPATH": str(site)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 # -------------------------------------------------------------------------------------------------------------- Numbers
@@ -219,9 +203,8 @@ def test_committed_tables_follow_from_the_committed_episodes(script):
 
 
 def test_committed_speed_table_follows_from_what_was_measured():
-    readme = (ROOT / "README.md").read_text()
-    assert "ppo_numpy.py | CartPole-v1" in readme
-    assert report.place_tables(readme, {"speed": report.speed_table(report.RESULTS)}) == readme
+    page, table = (ROOT / "docs" / "speed.md").read_text(), report.speed_table(report.RESULTS)
+    assert report.place_tables(page, {"speed": table}) == page and table in page and "ppo_numpy.py | CartPole" in table
 
 
 def test_time_table_is_the_median_and_the_seconds_of_each_seed(tmp_path):
@@ -235,12 +218,12 @@ def test_time_table_is_the_median_and_the_seconds_of_each_seed(tmp_path):
 
 
 def test_committed_times_from_launch_follow_from_what_was_measured():
-    readme, (file,) = (ROOT / "README.md").read_text(), report.RESULTS.glob("time_to_return/*.json")
+    page, (file,) = (ROOT / "docs" / "speed.md").read_text(), report.RESULTS.glob("time_to_return/*.json")
     measured = json.loads(file.read_text())
     assert measured["median_seconds"] == median(run["seconds"] for run in measured["runs"])
     assert all(run["mean_return"] >= measured["options"]["target"] for run in measured["runs"])
     table = report.time_table(report.RESULTS)
-    assert report.place_tables(readme, {"time_to_return": table}) == readme and table in readme
+    assert report.place_tables(page, {"time_to_return": table}) == page and table in page
 
 
 def test_speed_table_says_what_each_ratio_is_of(tmp_path):
@@ -302,9 +285,9 @@ def test_growth_table_is_the_medians_of_each_value(report_here, tmp_path):
 
 
 def test_results_hold_the_runs_behind_the_readme():
-    tables = set(re.findall(r"<!-- results (\w+) -->", (ROOT / "README.md").read_text())) - {"speed", "time_to_return"}
-    assert {"ppo", "ppo_numpy", "ppo_continuous_action"} <= tables
-    assert all(len(runs) >= 3 for label in tables for runs in RUNS[label].values())
+    rows = [line.split(" | ") for line in report.summary_table(RUNS).splitlines()[2:]]
+    assert {"CartPole-v1", "HalfCheetah-v4"} <= {row[0].strip("| ") for row in rows} and len(rows) >= 7
+    assert all(int(row[2]) >= 3 for row in rows)
 
 
 def test_results_stay_small():
@@ -401,8 +384,35 @@ def test_runs_of_different_arguments_are_kept_apart(report_here, tmp_path):
             make_run(tmp_path / str(gamma), seed, np.full(200, gain), gamma=gamma)
     report_here("0.9", "0.99", "--output", "out")
     tables = (tmp_path / "out" / "tables.md").read_text()
-    assert "### ppo gamma=0.9\n" in tables and "### ppo gamma=0.99\n" in tables
+    assert "### ppo gamma=0.9\n" in tables and "### ppo\n" in tables  # 0.99 is ppo.py's default
+    assert (tmp_path / "out" / "ppo_gamma_0.9.svg").is_file() and not list((tmp_path / "out").glob("*=*"))
     assert "| Toy-v0 | 1.00 ± 0.00" in tables and "| Toy-v0 | 5.00 ± 0.00" in tables
+
+
+@pytest.mark.parametrize("source", ["own", "the repository's"])
+def test_labels_leave_out_what_is_the_default(report_here, tmp_path, source):
+    """Of the script as it ran, where the run has it. A run that is usual in all has the script's name alone."""
+    for seed, (gamma, checkpoints) in enumerate(((0.9, None), (0.99, None), (0.99, 7), (0.5, 7))):
+        run = make_run(tmp_path / "runs", seed, np.full(200, 1.0), gamma=gamma, checkpoints=checkpoints)
+        (run / "ppo.py").write_text("class Args:\n    gamma: float = 0.5\n    checkpoints: int | None = None\n")
+        if source != "own":
+            (run / "ppo.py").unlink()
+            change(run, version="1234567")
+    stdout, _ = report_here("runs")
+    labels = {"ppo gamma=0.9", "ppo", "ppo checkpoints=7", "ppo checkpoints=7 gamma=0.5"}
+    if source == "own":
+        labels = {"ppo gamma=0.9", "ppo gamma=0.99", "ppo checkpoints=7 gamma=0.99", "ppo checkpoints=7"}
+    assert set(re.findall(r"^### (.+)$", stdout, re.MULTILINE)) == labels
+
+
+def test_a_run_of_seconds_has_no_speed(report_here, tmp_path):
+    make_run(tmp_path / "runs", 1, np.full(90, 1.0))
+    make_run(tmp_path / "runs", 2, np.full(90, 1.0))
+    make_run(tmp_path / "runs", 1, np.full(110, 1.0), env_id="Other-v0")
+    stdout, _ = report_here("runs")
+    assert "| 2 | 90 | – | 0.1 |" in stdout and "| 1 | 110 | 10 | 0.2 |" in stdout
+    data = (tmp_path / "report" / "index.html").read_text()
+    assert data.count('"speed":null') == 2 and '"steps_per_second":null' in data
 
 
 def change(run, arguments=(), **more):
@@ -562,22 +572,6 @@ def test_a_hundred_runs_of_ten_thousand_episodes_take_less_than_a_minute_and_a_g
 # --------------------------------------------------------------------------------------------------------- In a browser
 
 
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if not all(programs):
-        pytest.skip("no chromium with chromedriver here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
-    yield driver
-    driver.quit()
-
-
 def texts(browser, selector):
     return [element.text for element in browser.find_elements("css selector", selector)]
 
@@ -640,6 +634,38 @@ def test_names_in_the_page_are_text(browser, report_here, tmp_path):
     assert browser.find_elements("css selector", ".command")
     browser.implicitly_wait(0)
     assert browser.title == "PPO runs" and texts(browser, "#curves h3") == [evil]
+
+
+def test_last_videos_stand_side_by_side(browser, report_here, tmp_path):
+    for seed in (1, 2):
+        run = make_run(tmp_path / "runs", seed, np.arange(200.0))
+        (run / "videos").mkdir()
+        for update in (9, 20):
+            (run / "videos" / f"{update}.mp4").write_bytes(MP4)
+    make_run(tmp_path / "runs", 3, np.arange(200.0), env_id="Other-v0")
+    report_here("runs")
+    browser.get((tmp_path / "report" / "index.html").as_uri())
+    sources = [one.get_attribute("src") for one in browser.find_elements("css selector", "#videos video")]
+    assert len(sources) == 2 and all(source.endswith("/20.mp4") for source in sources)
+    assert texts(browser, "#videos figcaption")[0] == "Toy-v0 ppo, seed 1, return 149.50"
+    click(browser, "#environment input[value='Toy-v0']")
+    assert not browser.find_element("css selector", "#watch").is_displayed()
+
+
+def test_the_header_stays_small_with_many_runs(browser, report_here, tmp_path):
+    for i in range(24):
+        make_run(tmp_path / "runs", 1, np.arange(200.0), env_id=f"A-long-name-{i}-v0", gamma=0.9 + i / 1000)
+        make_run(tmp_path / "runs" / "more", 1, np.arange(200.0), env_id=f"A-long-name-{i}-v0", gamma=0.5)
+    report_here("runs")
+    browser.get((tmp_path / "report" / "index.html").as_uri())
+    height = "return document.getElementById('filters').getBoundingClientRect().height"
+    small = browser.execute_script(height)
+    assert len(texts(browser, "#script .chip")) == 25 and small < 130
+    click(browser, "#script .more")
+    assert small < browser.execute_script(height) < 700
+    click(browser, "#script .more")
+    assert browser.execute_script(height) == small
+    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_page_fits_a_telephone(browser, runs):

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sweep
-from helpers import rows
-from test_report import type_in_the_readmes_environment
+from helpers import rows, type_in_the_readmes_environment
 
 ROOT = Path(__file__).parents[1]
 SWEEP = ROOT / "benchmark" / "sweep.py"

@@ -14,7 +14,7 @@ from statistics import median
 import pytest
 import throughput as tool
 import tyro
-from test_report import type_in_the_readmes_environment
+from helpers import type_in_the_readmes_environment
 
 ROOT = Path(__file__).parents[1]
 THROUGHPUT = ROOT / "benchmark" / "throughput.py"
