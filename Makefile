@@ -3,10 +3,14 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train test check test-slurm test-aws test-docker results docs lock clean
+.PHONY: train watch test check test-slurm test-aws test-docker results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
+
+# An agent that is trained already; the last line says where the video is
+watch: .venv/train
+	$(BIN)/python cleanrl/ppo.py --evaluate benchmark/agents/cartpole --capture-video --episodes 3
 
 test: .venv/test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -38,6 +42,10 @@ results: .venv/test
 		$(BIN)/python benchmark/compare.py $(RUNS)/$$name $(RUNS)/$${name}_numpy \
 			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
 	done
+
+# Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md
+gallery: .venv/test
+	$(BIN)/python benchmark/gallery.py
 
 # The version is looked at first: with an older Python the installation fails late, and leaves a .venv behind.
 OLD = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " \

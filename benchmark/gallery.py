@@ -1,0 +1,274 @@
+"""The trained agents of benchmark/agents in motion: the README's strip, the videos of docs/gallery.md, and the weights
+of the CartPole that plays in that page.
+
+    python benchmark/gallery.py                                play them all anew
+    python benchmark/gallery.py --agents cartpole pong         only these; the others' pictures stay as they are
+    python benchmark/gallery.py --keep NAME runs/RUN           keep an agent first, as benchmark/agents/NAME
+
+A kept agent is what is left of a run folder when all goes that `--evaluate` doesn't need: config.json, and checkpoints
+without Adam's moments. By default that are those at a tenth and at the end. Further run folders after the first give
+their last checkpoint: a run of the same command and seed that ends after its first update, say, whose weights are the
+long run's at that update. `--all-checkpoints` keeps all of the first one.
+"""
+
+import base64
+import io
+import itertools
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import imageio.v2 as imageio
+import imageio_ffmpeg
+import numpy as np
+import tyro
+from PIL import Image, ImageOps
+
+ROOT = Path(__file__).resolve().parent.parent
+AGENTS = ROOT / "benchmark" / "agents"
+STRIP = ["CartPole", "LunarLander", "HalfCheetah", "Breakout", "Pong", "Procgen"]  # the README's six places
+EPISODES = 10  # that each return is the mean of; the first of them is the one in the video
+SECONDS = 12  # of an episode, at most, in the gallery
+STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200  # a square: the middle of a wide picture, the whole of a tall one
+
+
+@dataclass
+class Args:
+    runs: tyro.conf.Positional[list[Path]] = field(default_factory=list)  # run folders of the agent to keep
+    keep: str | None = None  # name of the agent to keep, from the run folders
+    all_checkpoints: bool = False  # keep all checkpoints of the first run folder
+    agents: list[str] = field(default_factory=list)  # agents to play; by default all
+
+
+def fail(message: str):
+    print(f"gallery.py: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+# --------------------------------------------------------------------------------------------------------- Kept agents
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a run folder or a kept agent, by their updates."""
+    found = [path for path in folder.glob("checkpoints/*") if path.suffix in (".pt", ".npz") and path.stem.isdigit()]
+    return sorted(found, key=lambda path: int(path.stem))
+
+
+def slim(checkpoint: Path) -> bytes:
+    """A checkpoint whose moments of Adam are one zero in the file, which evaluation doesn't look at."""
+    content = io.BytesIO()
+    if checkpoint.suffix == ".npz":
+        with np.load(checkpoint, allow_pickle=False) as arrays:
+            state = dict(arrays)
+        np.savez(content, **state | {name: np.zeros((), x.dtype) for name, x in state.items() if name[:5] == "adam_"})
+        return content.getvalue()
+    import torch
+
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    for moments in state["optimizer"]["state"].values():
+        moments.update({name: torch.zeros(()).expand(x.shape) for name, x in moments.items() if x.ndim})
+    torch.save(state, content)
+    return content.getvalue()
+
+
+def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
+    """Makes benchmark/agents/NAME from run folders; see above."""
+    if not re.fullmatch(r"[\w-]+", name):
+        fail(f"--keep {name}: takes letters, digits, - and _, since it names a folder")
+    for run in runs:
+        if not (run / "config.json").is_file() or not checkpoints(run):
+            fail(f"{run}: is no run folder with config.json and checkpoints; name one that has both")
+    kept = checkpoints(runs[0])
+    if not all_checkpoints:
+        last = int(kept[-1].stem)
+        kept = [min(kept, key=lambda path: abs(int(path.stem) - last / 10)), kept[-1]]
+    kept += [checkpoints(run)[-1] for run in runs[1:]]
+    shutil.rmtree(AGENTS / name, ignore_errors=True)
+    (AGENTS / name / "checkpoints").mkdir(parents=True)
+    for path in kept:
+        (AGENTS / name / "checkpoints" / path.name).write_bytes(slim(path))
+    config = json.loads((runs[0] / "config.json").read_text())
+    config["command"] = re.sub(r"\S*/(?=\w+\.py\b)", "cleanrl/", config["command"])  # no path of this machine
+    (AGENTS / name / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+@dataclass
+class Agent:
+    """A folder of benchmark/agents."""
+
+    folder: Path
+
+    def __post_init__(self):
+        self.name, self.config = self.folder.name, json.loads((self.folder / "config.json").read_text())
+        self.arguments, words = self.config["arguments"], shlex.split(self.config["command"])
+        (script,) = [i for i, word in enumerate(words) if word.endswith(".py")]
+        self.script = Path(words[script]).stem
+        self.command = shlex.join(["python", f"cleanrl/{self.script}.py", *words[script + 1 :]])
+        self.env_id = self.arguments["env_id"]
+        self.steps = self.arguments["num_envs"] * self.arguments["num_steps"]  # of an update
+
+    @property
+    def place(self) -> int:
+        """Where its environment stands in the strip, or, past its end, that it doesn't."""
+        family = "Procgen" if self.script == "ppo_procgen" else self.env_id
+        return next((i for i, start in enumerate(STRIP) if family.startswith((start, f"ALE/{start}"))), len(STRIP))
+
+    def stages(self) -> dict[str, Path]:
+        """The checkpoints to show: the first, the one that is nearest to a tenth, the last; or the last alone."""
+        found = checkpoints(self.folder)
+        last = int(found[-1].stem)
+        if len(found) < 3:
+            return {"end": found[-1]}
+        tenth = min(found[1:-1], key=lambda path: abs(int(path.stem) - last / 10))
+        return {"start": found[0], "tenth": tenth, "end": found[-1]}
+
+
+def find_agents() -> list[Agent]:
+    """One agent of each environment, in the order of the strip; of several the one with most checkpoints."""
+    best = {}
+    for path in sorted(AGENTS.glob("*/config.json")):
+        agent = Agent(path.parent)
+        if agent.env_id not in best or len(checkpoints(agent.folder)) > len(checkpoints(best[agent.env_id].folder)):
+            best[agent.env_id] = agent
+    return sorted(best.values(), key=lambda agent: (agent.place, agent.env_id))
+
+
+# -------------------------------------------------------------------------------------------------------------- Motion
+
+
+def play(agent: Agent, checkpoint: Path, folder: Path) -> tuple[list[float], Path]:
+    """Types `--evaluate` for the checkpoint; returns the episodes' returns and the video of the first."""
+    copy = folder / agent.name / "checkpoints" / checkpoint.name  # the video is written beside it
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(checkpoint, copy)
+    command = [sys.executable, f"cleanrl/{agent.script}.py", "--evaluate", copy.parents[1], "--capture-video"]
+    done = subprocess.run([*command, "--episodes", str(EPISODES)], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        fail(f"{checkpoint}: {done.stderr}")
+    copy.unlink()  # the next checkpoint is played in the same folder
+    return [float(x) for x in re.findall(r"^episode \d+: return (\S+),", done.stdout, re.M)], copy.with_suffix(".mp4")
+
+
+def write_clip(video: Path, clip: Path) -> float:
+    """The video's first seconds, small, for a page; returns the seconds of the whole."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", "-i", video, "-t", str(SECONDS)]
+    size = "scale='min(400,iw)':-2:flags=lanczos,fps='min(30,source_fps)'"
+    words = f"-vf {size} -c:v libx264 -crf 30 -preset veryslow -pix_fmt yuv420p -an -movflags +faststart"
+    subprocess.run([*command, *shlex.split(words, posix=False), clip], check=True)
+    with imageio.get_reader(video) as reader:
+        return reader.get_meta_data()["duration"]
+
+
+def write_strip(video: Path, picture: Path) -> None:
+    """The video's first seconds as an animated WebP that repeats for ever."""
+    pictures = []
+    with imageio.get_reader(video) as reader:
+        facts = reader.get_meta_data()
+        resize = ImageOps.fit if facts["size"][0] > facts["size"][1] else partial(ImageOps.pad, color="black")
+        for i, frame in enumerate(itertools.islice(reader, int(STRIP_SECONDS * facts["fps"]))):
+            if i >= len(pictures) * facts["fps"] / STRIP_FPS:
+                pictures.append(resize(Image.fromarray(frame), (STRIP_SIZE, STRIP_SIZE), Image.Resampling.LANCZOS))
+    options = {"save_all": True, "duration": round(1000 / STRIP_FPS), "loop": 0, "quality": 45, "method": 6}
+    pictures[0].save(picture, append_images=pictures[1:], minimize_size=True, **options)
+
+
+def number(x: float) -> str:
+    digits = 0 if abs(x) >= 100 or x == round(x) else 1
+    return f"{x:,.{digits}f}".replace("-", "−")
+
+
+def show(agent: Agent) -> None:
+    """Plays an agent, and writes its videos and what they show, docs/videos/NAME.json; and its place of the strip."""
+    videos, facts = ROOT / "docs" / "videos", {}
+    videos.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for stage, checkpoint in agent.stages().items():
+            returns, video = play(agent, checkpoint, Path(folder))
+            seconds = write_clip(video, videos / f"{agent.name}_{stage}.mp4")
+            steps = int(checkpoint.stem) * agent.steps
+            facts[stage] = {"steps": steps, "returns": returns, "seconds": round(seconds, 1)}
+            print(f"{agent.name}, {stage}: {steps:,} steps, return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
+            if stage == "end" and agent.place < len(STRIP):
+                write_strip(video, ROOT / "docs" / "images" / f"strip_{agent.name}.webp")
+    (videos / f"{agent.name}.json").write_text(json.dumps(facts) + "\n")
+
+
+# --------------------------------------------------------------------------------------------------------------- Pages
+
+
+def section(agent: Agent) -> str:
+    """An agent's part of docs/gallery.md, from docs/videos/NAME.json."""
+    figures = []
+    titles = {"start": "At the start", "tenth": "At a tenth", "end": "At the end"}
+    for stage, fact in json.loads((ROOT / "docs" / "videos" / f"{agent.name}.json").read_text()).items():
+        cut = f" (its first {SECONDS} s of {fact['seconds']:.0f})" if fact["seconds"] > SECONDS + 1 else ""
+        video = f"videos/{agent.name}_{stage}.mp4#t=0.001"
+        figures.append(
+            f'<figure><video src="{video}" muted playsinline preload="metadata"></video>\n'
+            f"<figcaption><b>{titles[stage]}</b>: {fact['steps']:,} steps. This episode: {number(fact['returns'][0])}"
+            f"{cut}. Mean of {EPISODES}: {number(np.mean(fact['returns']))}</figcaption></figure>\n"
+        )
+    evaluate = f"python cleanrl/{agent.script}.py --evaluate benchmark/agents/{agent.name} --capture-video"
+    return (
+        f'## {agent.env_id}\n\n<div class="motion" title="click: all play">\n{"".join(figures)}</div>\n\n'
+        f"<!-- tested: tests/test_gallery.py -->\n```bash\n{agent.command}   # trained it\n{evaluate}\n```\n"
+    )
+
+
+def between(text: str, name: str, content: str) -> str:
+    """The text with what stands between its comments `<!-- name -->` and `<!-- end of name -->` replaced."""
+    return re.sub(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", lambda m: m[1] + content + m[2], text, flags=re.S)
+
+
+def write_pages(agents: list[Agent], root: Path = ROOT) -> None:
+    """The README's strip and the gallery's sections, of the agents that have been played."""
+    gallery, readme = root / "docs" / "gallery.md", root / "README.md"
+    gallery.write_text(between(gallery.read_text(), "gallery", "\n" + "\n".join(map(section, agents)) + "\n"))
+    inside = [agent for agent in agents if agent.place < len(STRIP)]
+    pictures = "".join(
+        f'<img src="docs/images/strip_{agent.name}.webp" alt="{agent.env_id}" width="130">\n' for agent in inside
+    )
+    readme.write_text(between(readme.read_text(), "strip", f"<p>\n{pictures}</p>\n"))
+
+
+def write_weights(agent: Agent, path: Path) -> None:
+    """The checkpoints of a ppo.py agent as JavaScript: layer by layer weight (outputs, inputs) and bias, as bytes."""
+    import torch
+
+    steps, weights = [], []
+    for checkpoint in checkpoints(agent.folder):
+        model = torch.load(checkpoint, map_location="cpu", weights_only=True)["model"]
+        parts = {name: [x for key, x in model.items() if key.startswith(name)] for name in ("actor", "critic")}
+        values = torch.cat([x.flatten() for name in ("actor", "critic") for x in parts[name]]).numpy()
+        weights.append(base64.b64encode(values.astype("<f4").tobytes()).decode())
+        steps.append(int(checkpoint.stem) * agent.steps)
+    sizes = {name: [layers[0].shape[1], *(len(bias) for bias in layers[1::2])] for name, layers in parts.items()}
+    content = {"steps": steps, "sizes": sizes, "weights": weights}
+    path.write_text(f"// Made by benchmark/gallery.py\nconst CARTPOLE = {json.dumps(content, indent=0)};\n")
+
+
+def main(args: Args) -> None:
+    if bool(args.keep) != bool(args.runs):
+        fail("--keep NAME and run folders go together; type both or neither")
+    if args.keep:
+        keep(args.keep, args.runs, args.all_checkpoints)
+    agents = find_agents()
+    if unknown := set(args.agents) - {agent.name for agent in agents}:
+        fail(f"--agents {' '.join(sorted(unknown))}: not in the gallery, which has {' '.join(a.name for a in agents)}")
+    for agent in agents:
+        if not (args.agents or args.keep) or agent.name in (*args.agents, args.keep):
+            show(agent)
+            if agent.name == "cartpole":
+                write_weights(agent, ROOT / "docs" / "javascripts" / "cartpole_weights.js")
+    write_pages([agent for agent in agents if (ROOT / "docs" / "videos" / f"{agent.name}.json").is_file()])
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
