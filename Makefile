@@ -3,7 +3,7 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-slurm test-aws test-docker results gallery docs lock clean
+.PHONY: train watch test check test-details test-slurm test-aws test-docker results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -21,6 +21,10 @@ check: .venv/test
 	$(BIN)/python -m ruff format --check
 	$(BIN)/python -m tests.check_variants
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/test_details.py tests/test_numpy.py
+
+# For each detail: its tests pass, and fail on a copy of the repository in which a diff of benchmark/ablations takes it out
+test-details: .venv/test
+	$(BIN)/python -m pytest -q tests/details_taken_out.py
 
 # A real Slurm on this machine, as root: apt-get install slurmctld slurmd slurm-client munge
 test-slurm: .venv/test
@@ -42,6 +46,7 @@ results: .venv/test
 		$(BIN)/python benchmark/compare.py $(RUNS)/$$name $(RUNS)/$${name}_numpy \
 			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
 	done
+	$(BIN)/python benchmark/ablate.py report
 
 # Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md
 gallery: .venv/test

@@ -30,7 +30,7 @@ SECTIONS = {
         "ppo", "ppo_multidiscrete", "ppo_continuous_action", "ppo_numpy", "ppo_atari", "ppo_atari_lstm",
         "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_procgen",
     ],
-    "Understand": ["gallery", "details", "how-an-episode-ends", "gradients-by-hand", "speed"],
+    "Understand": ["gallery", "details", "ablations", "how-an-episode-ends", "gradients-by-hand", "speed"],
     "Use": ["resume-evaluate-share", "tracking", "sweeps", "make-it-your-own", "troubleshooting"],
 }  # fmt: skip
 PARTS = {

@@ -286,8 +286,8 @@ def test_minibatches_are_whole_environments_in_time_order(train, spy, num_envs, 
         for _, mb_obs, _, mb_dones, mb_actions in minibatches[epoch * num_minibatches :][:num_minibatches]:
             mb_obs, mb_actions = (x.unflatten(0, (8, -1)).numpy() for x in (mb_obs, mb_actions))
             for i in range(num_envs // num_minibatches):
-                (env,) = (env for env in range(num_envs) if np.array_equal(obs[0, env], mb_obs[0, i]))
-                assert np.array_equal(obs[:, env], mb_obs[:, i])
+                env = next((env for env in range(num_envs) if np.array_equal(obs[:, env], mb_obs[:, i])), None)
+                assert env is not None
                 assert np.array_equal(dones[:, env], mb_dones[:, i])
                 assert np.array_equal(actions[:, env], mb_actions[:, i])
                 order.append(env)

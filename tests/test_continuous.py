@@ -146,9 +146,9 @@ def test_log_prob_and_entropy_are_those_of_independent_normals():  # cont-1, con
 
 def test_std_is_one_row_of_parameters_from_zero_that_observations_do_not_change():  # cont-2
     agent = ppo.Agent(3, 2)
-    assert torch.equal(agent.log_std, torch.zeros(2)) and agent.log_std.requires_grad
     entropies = agent.get_action_and_value(torch.randn(50, 3) * 100)[2]
     assert len(set(entropies.tolist())) == 1
+    assert torch.equal(agent.log_std, torch.zeros(2)) and agent.log_std.requires_grad
 
 
 @pytest.mark.parametrize("obs_dim, action_dim, count", [(17, 6, 11_085), (11, 3, 10_119)])

@@ -1,0 +1,484 @@
+"""What each detail is worth: takes them out one at a time, trains, and measures the difference.
+
+    python benchmark/ablate.py run --workers 2         the runs of the core details; typed again, it goes on
+    python benchmark/ablate.py run --suite continuous --env-ids HalfCheetah-v4 --num-seeds 3 --only cont-6 core-7
+    python benchmark/ablate.py status                  what is done of them
+    python benchmark/ablate.py keep                    finished runs into benchmark/results/ablations
+    python benchmark/ablate.py report                  tables, pictures and "Worth:" lines from what is kept there
+    python benchmark/ablate.py commands                a sweep.py command for each, to which --slurm can be added
+    python benchmark/ablate.py scripts                 only the changed scripts
+
+benchmark/ablations/manifest.toml names the details and what stands in the place of each; the changes are diffs beside
+it. They are applied to copies of the scripts in runs/ablations/scripts, whose runs get names of their own, such as
+ppo_numpy-without-core-7. The runs are sweep.py's: it skips what is done and resumes what was interrupted. They go
+through all details with one seed, then with the next, one environment after the other.
+
+A difference is that of a run and the run of the untouched script with the same seed, mean over the seeds, with the 95%
+interval of 9,999 bootstrap samples of the seeds; with few of them it is too narrow rather than too wide. Compared are
+the mean return of the last 100 episodes, and the area under the curve: the mean over all steps of the same number.
+"""
+
+import json
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import report
+import sweep
+import tyro
+from report import plt
+from scipy.stats import bootstrap
+from shared import version
+
+ROOT = Path(__file__).resolve().parent.parent
+ABLATIONS = ROOT / "benchmark" / "ablations"
+DOCS, KEPT = ROOT / "docs", ROOT / "benchmark" / "results" / "ablations"
+LEAST_SEEDS = 3  # for an interval
+
+
+@dataclass
+class Args:
+    action: tyro.conf.Positional[Literal["run", "status", "keep", "report", "commands", "scripts"]]  # what to do
+    suite: str = "core"  # which scripts, environments and details: a suite of the manifest
+    only: list[str] = field(default_factory=list)  # ablations to run, instead of all of the suite
+    env_ids: list[str] = field(default_factory=list)  # environments, instead of the suite's
+    num_seeds: int | None = None  # seeds from 1, instead of as many as the suite says
+    arguments: str = ""  # further arguments for all the runs, as one string
+    workers: int = 1  # runs at a time
+    threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
+    folder: Path = Path("runs/ablations")  # takes the changed scripts, and the runs and logs below it
+
+
+def fail(message: str):
+    """Ends the program with one line on stderr and status 2."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+# ------------------------------------------------------------------------------------------------------------ The diffs
+
+
+@dataclass(frozen=True)
+class Ablation:
+    name: str
+    instead: str  # what stands in the detail's place
+    flag: str = ""  # arguments that do it
+    on: bool = False  # the detail is off by default, and the flag turns it on
+    tag: str = ""
+    idle: str = ""  # why it isn't trained
+
+    @property
+    def diff(self) -> Path:
+        return ABLATIONS / f"{self.name}.diff"
+
+    @property
+    def title(self) -> str:
+        return f"{self.instead} (turned on)" if self.on else self.instead
+
+    def exp_name(self, script: str) -> str:
+        return f"{script}-{'with' if self.on else 'without'}-{self.name}"
+
+
+@cache
+def manifest() -> tuple[dict[str, Ablation], dict[str, dict]]:
+    """The ablations and the suites by their names."""
+    content = tomllib.loads((ABLATIONS / "manifest.toml").read_text())
+    ablations = {name: Ablation(name, **{"tag": name} | entry) for name, entry in content["ablations"].items()}
+    return ablations, content["suites"]
+
+
+def hunks(diff: Path) -> dict[str, list[tuple[str, str]]]:
+    """What a diff changes, by script: pairs of the lines that are there and those that come in their place, each with
+    the lines around them."""
+    changes, script = defaultdict(list), ""
+    for line in diff.read_text().splitlines(keepends=True) if diff.is_file() else ():
+        if line.startswith("--- "):
+            script = Path(line.split()[1]).stem
+        elif line.startswith("@@"):
+            changes[script].append(("", ""))
+        elif line[0] in " -+" and changes[script]:
+            before, after = changes[script][-1]
+            changes[script][-1] = before + line[1:] * (line[0] != "+"), after + line[1:] * (line[0] != "-")
+    return dict(changes)
+
+
+def changed(ablation: Ablation, script: str) -> str:
+    """The script with the diff applied. Its lines are looked for by their text, so that it fits wherever they stand;
+    ends the program with one line where they are gone, or there twice."""
+    text = (ROOT / "cleanrl" / f"{script}.py").read_text()
+    changes = hunks(ablation.diff).get(script)
+    if not changes:
+        fail(f"{ablation.diff.name}: changes nothing in {script}.py; add a hunk, or a flag to manifest.toml")
+    for before, after in changes:
+        found = f"\n{text}".count(f"\n{before}")
+        if found != 1:
+            first = before.strip().splitlines()[0].strip()
+            fail(f'{ablation.diff.name}: the lines of {script}.py that it changes, from "{first}" on, are there '
+                 f"{found} times; make it anew, as manifest.toml says")  # fmt: skip
+        text = f"\n{text}".replace(f"\n{before}", f"\n{after}")[1:]
+    return text
+
+
+def write_scripts(suite: dict, ablations: list[Ablation], folder: Path) -> dict[str, str]:
+    """Writes the untouched script and the changed ones. Returns the commands, from the folder, by ablation; that of
+    the untouched script comes first, under ""."""
+    script, commands = suite["script"], {}
+    sources = {"": (ROOT / "cleanrl" / f"{script}.py").read_text()}
+    sources |= {one.name: changed(one, script) for one in ablations if not one.flag}
+    try:
+        (folder / "scripts").mkdir(parents=True, exist_ok=True)
+        for one in (None, *ablations):
+            name = one.exp_name(script) if one and not one.flag else script
+            path = folder / "scripts" / f"{name}.py"
+            text = sources[one.name if one and not one.flag else ""]
+            if not path.is_file() or path.read_text() != text:
+                path.write_text(text)
+            flags = f" {one.flag} --exp-name {one.exp_name(script)}" if one and one.flag else ""
+            commands[one.name if one else ""] = f"python scripts/{path.name}{flags}"
+    except OSError as error:
+        fail(f"--folder {folder}: {error}; name a folder that can be written")
+    return commands
+
+
+# ------------------------------------------------------------------------------------------------------------- The runs
+
+
+def chosen(args: Args) -> tuple[dict, list[Ablation]]:
+    """The suite as the arguments have it, and its ablations."""
+    ablations, suites = manifest()
+    if args.suite not in suites:
+        fail(f"--suite {args.suite}: there is none of this name; there are {', '.join(suites)}")
+    suite = suites[args.suite] | {"name": args.suite}
+    if unknown := set(args.only) - set(suite["ablations"]):
+        fail(f"--only {' '.join(sorted(unknown))}: is not in the suite, which has {' '.join(suite['ablations'])}")
+    for name in ("num_seeds", "workers", "threads"):
+        if (value := getattr(args, name)) is not None and value < 1:
+            fail(f"--{name.replace('_', '-')} {value}: must be 1 or more")
+    suite["env_ids"], suite["num_seeds"] = args.env_ids or suite["env_ids"], args.num_seeds or suite["num_seeds"]
+    return suite, [ablations[name] for name in suite["ablations"] if not args.only or name in args.only]
+
+
+def make_jobs(args: Args) -> list[sweep.Job]:
+    """The runs, in the order in which they are made; goes to the folder, which they are relative to."""
+    suite, ablations = chosen(args)
+    commands = write_scripts(suite, ablations, args.folder)
+    os.chdir(args.folder)
+    jobs = []
+    for name, command in commands.items():
+        words = f"{command} {args.arguments}".strip()
+        wanted = sweep.Args(env_ids=list(suite["env_ids"]), command=words, num_seeds=suite["num_seeds"])
+        for job in sweep.make_jobs(wanted):
+            job.point = name or "untouched"
+            jobs.append(job)
+    order = [name or "untouched" for name in commands]
+    return sorted(jobs, key=lambda job: (suite["env_ids"].index(job.env_id), job.seed, order.index(job.point)))
+
+
+def run(args: Args) -> int:
+    jobs = make_jobs(args)
+    made = sweep.Sweep(jobs, sweep.Args(workers=args.workers, threads=args.threads))
+    status = made.run(sweep.Lines())
+    sweep.report_failures(made)
+    print_status(jobs, made.folders)
+    return status
+
+
+def show_status(args: Args) -> int:
+    jobs, folders = make_jobs(args), sweep.Folders(Path(), False)
+    sweep.look(jobs, folders)
+    print_status(jobs, folders)
+    return int(any(job.state != "done" for job in jobs))
+
+
+def print_status(jobs: list[sweep.Job], folders: sweep.Folders) -> None:
+    """A line for each ablation: how many of its runs are done in each environment, and their mean return."""
+    cells, environments = defaultdict(list), list(dict.fromkeys(job.env_id for job in jobs))
+    for job in jobs:
+        cells[job.point, job.env_id].append(job)
+    rows = [["", *environments]]
+    for point in dict.fromkeys(job.point for job in jobs):
+        row = [point]
+        for environment in environments:
+            of_cell = cells[point, environment]
+            done = [job for job in of_cell if job.state == "done"]
+            returns = [sweep.progress(folders.matching(job)[-1])[2] for job in done]
+            returns = [x for x in returns if x is not None]
+            mean = f"  {np.mean(returns):9.1f}" if returns else f"{'':11}"
+            others = {job.state for job in of_cell} - {"done", "queued"}
+            row.append(f"{len(done)}/{len(of_cell)}{mean} {' '.join(sorted(others))}".rstrip())
+        rows.append(row)
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    print(*("  ".join(f"{x:{width}}" for x, width in zip(row, widths)).rstrip() for row in rows), sep="\n")
+    print(f"{sum(job.state == 'done' for job in jobs)} of {len(jobs)} runs are done", flush=True)
+
+
+def keep(args: Args) -> int:
+    """Stores what finished runs of the scripts as they are now have left, with the version of the untouched script."""
+    jobs, folders, count = make_jobs(args), sweep.Folders(Path(), False), 0
+    base = version(next(job.script for job in jobs if job.point == "untouched").read_text())
+    for job in jobs:
+        runs = folders.matching(job)
+        if not runs or sweep.last_checkpoint(runs[-1]) < job.last_update:
+            continue
+        kept = KEPT / "runs" / report.slug(job.arguments["exp_name"]) / runs[-1].resolve().name
+        if kept.is_dir():
+            continue
+        report.keep_run(runs[-1], KEPT)
+        config = json.loads((kept / "config.json").read_text())
+        what = {"suite": args.suite, "name": "" if job.point == "untouched" else job.point, "base": base}
+        (kept / "config.json").write_text(json.dumps(config | {"ablation": what}, indent=2))
+        count += 1
+    print(f"{count} runs added to {KEPT}; `python benchmark/ablate.py report` makes the tables anew")
+    return 0
+
+
+def print_commands(args: Args) -> int:
+    suite, ablations = chosen(args)
+    sizes = f"--env-ids {shlex.join(suite['env_ids'])} --num-seeds {suite['num_seeds']}"
+    for command in write_scripts(suite, ablations, args.folder).values():
+        typed = shlex.quote(f"{command} {args.arguments}".strip())
+        tool = shlex.quote(str(sweep.SWEEP))
+        print(f"(cd {shlex.quote(str(args.folder))} && python {tool} {sizes} --command {typed})")
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------- What was measured
+
+Seeds = dict[int, report.Run]  # the runs of one script in one environment
+
+
+@dataclass
+class Measured:
+    """An ablation in an environment beside the untouched script."""
+
+    seeds: int
+    last: np.ndarray  # (S,) differences of the last 100 episodes' mean return
+    area: np.ndarray  # (S,) differences of the area under the curve, divided by the steps
+
+
+@cache
+def area(run: report.Run) -> float:
+    """The mean over all steps of the mean return of the last 100 episodes; over those before the first, of that one."""
+    grid = np.linspace(0, run.total, report.POINTS)
+    return float(np.nanmean(report.curve(run.steps, run.returns, grid)))
+
+
+def load(kept: Path) -> dict[str, dict[str, dict[str, Seeds]]]:
+    """The kept runs by suite, environment and ablation ("" is the untouched script); of one version of the scripts,
+    the one with most runs."""
+    if not any(kept.glob("runs/*/*/config.json")):
+        return {}
+    groups = defaultdict(list)
+    for one in report.find_runs([kept / "runs"]):
+        what = one.config["ablation"]
+        groups[what["suite"], one.env_id, what["base"]].append(one)
+    largest = sorted(groups.items(), key=lambda item: len(item[1]))
+    of_suites = defaultdict(dict)
+    for (suite, env_id, _), runs in largest:  # the last one stays
+        if env_id in of_suites[suite]:
+            print(f"{suite} on {env_id}: fewer runs are of another version of the script; they are left out",
+                  file=sys.stderr)  # fmt: skip
+        of_suites[suite][env_id] = of_name = defaultdict(dict)
+        for one in runs:
+            of_name[one.config["ablation"]["name"]][one.seed] = one
+    suites = manifest()[1]
+    return {
+        suite: {x: of_suites[suite][x] for x in suites[suite]["env_ids"] if "" in of_suites[suite].get(x, ())}
+        for suite in suites
+        if suite in of_suites
+    }
+
+
+def compare(baseline: Seeds, other: Seeds) -> Measured | None:
+    """The differences of the seeds that both have."""
+    seeds = sorted(baseline.keys() & other.keys())
+    if not seeds:
+        return None
+    last = np.array([other[seed].result - baseline[seed].result for seed in seeds])
+    return Measured(len(seeds), last, np.array([area(other[seed]) - area(baseline[seed]) for seed in seeds]))
+
+
+def interval(differences: np.ndarray) -> tuple[float, float] | None:
+    """95% interval of the mean of (S,) differences, by the percentile bootstrap over the seeds; None for too few."""
+    if len(differences) < LEAST_SEEDS:
+        return None
+    if np.ptp(differences) == 0:
+        return float(differences[0]), float(differences[0])
+    options = {"method": "percentile", "n_resamples": 9999, "vectorized": True, "rng": np.random.default_rng(1)}
+    low, high = bootstrap((differences,), np.mean, **options).confidence_interval
+    return float(low), float(high)
+
+
+def in_words(differences: np.ndarray) -> str:
+    """−12.3 [−20.1, −4.0], bold where the interval leaves out 0."""
+    limits = interval(differences)
+    text = number(differences.mean()) + ("" if limits is None else f" [{number(limits[0])}, {number(limits[1])}]")
+    return f"**{text}**" if limits and (limits[0] > 0 or limits[1] < 0) else text
+
+
+def number(x: float) -> str:
+    """Three digits with a sign."""
+    digits = 0 if abs(x) >= 100 else 1 if abs(x) >= 10 else 2
+    text = f"{x:+.{digits}f}".replace("-", "−")
+    return text.replace("+", "").replace("−", "") if not text.strip("+−0.") else text
+
+
+def link(ablation: Ablation) -> str:
+    return f"[{ablation.tag}](details.md#{ablation.tag})"
+
+
+def results_table(of_name: dict[str, Seeds]) -> str:
+    """Markdown: the differences in one environment, a row an ablation."""
+    baseline, rows = of_name[""], []
+    results = np.array([one.result for one in baseline.values()])
+    areas = np.array([area(one) for one in baseline.values()])
+    rows.append(["untouched", "", report.signed(results.mean()), report.signed(areas.mean()), str(len(baseline))])
+    for name, ablation in manifest()[0].items():
+        if name in of_name and (found := compare(baseline, of_name[name])):
+            rows.append([link(ablation), ablation.title, in_words(found.last), in_words(found.area), str(found.seeds)])
+    return report.markdown(["", "in its place", "last 100 episodes", "area under the curve", "seeds"], rows)
+
+
+def list_of_all(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
+    """Markdown: every ablation, what stands in the detail's place and how."""
+    rows, measured = [], {name for suite in suites.values() for of_name in suite.values() for name in of_name}
+    for ablation in manifest()[0].values():
+        how = f"`{ablation.flag}`, " if ablation.flag else ""
+        if ablation.diff.is_file():
+            how += f"[{ablation.diff.name}](../benchmark/ablations/{ablation.diff.name})"
+        trained = "yes" if ablation.name in measured else "no: " + ablation.idle if ablation.idle else "not measured"
+        rows.append([link(ablation), ablation.title, how.removesuffix(", "), trained])
+    return report.markdown(["detail", "in its place", "by", "trained"], rows)
+
+
+def studies_table(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
+    """Markdown: what others found on the same choices, beside what the kept runs say."""
+    content, rows = tomllib.loads((ABLATIONS / "manifest.toml").read_text()), []
+    for tag, study in content["studies"].items():
+        ours = []
+        for ablation in (one for one in manifest()[0].values() if one.tag == tag):
+            verdicts = defaultdict(list)
+            for environment, of_name in ((x, y) for suite in suites.values() for x, y in suite.items()):
+                found = compare(of_name[""], of_name.get(ablation.name, {}))
+                if found and (limits := interval(found.last)):
+                    better = "better" if limits[0] > 0 else "worse" if limits[1] < 0 else "no difference seen"
+                    verdicts[better].append(environment)
+            if verdicts:
+                ours.append(f"{ablation.title}: " + ", ".join(f"{x} on {', '.join(y)}" for x, y in verdicts.items()))
+        rows.append([f"[{tag}](details.md#{tag}) {study['choice']}", study["engstrom"], study["andrychowicz"],
+                     "; ".join(ours) or "not measured"])  # fmt: skip
+    return report.markdown(["", "Engstrom et al.", "Andrychowicz et al.", "here, last 100 episodes"], rows)
+
+
+def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
+    """path.svg and path.png: a row an ablation, a column an environment; a dot for the last 100 episodes and a ring for
+    the area under the curve, with their intervals."""
+    shown = [x for name, x in manifest()[0].items() if any(name in of_name for of_name in environments.values())]
+    size = 4.2 + 2.6 * len(environments), 1.0 + 0.34 * len(shown)
+    figure, axes = plt.subplots(1, len(environments), figsize=size, sharey=True, squeeze=False)
+    for axis, (environment, of_name) in zip(axes[0], environments.items()):
+        axis.axvline(0, color="black", linewidth=0.8)
+        for row, ablation in enumerate(shown):
+            found = compare(of_name[""], of_name.get(ablation.name, {}))
+            for differences, shift, filled in ((found.last, -0.15, True), (found.area, 0.15, False)) if found else ():
+                limits = interval(differences)
+                low, high = limits or (differences.mean(),) * 2
+                seen = "tab:red" if high < 0 else "tab:blue" if low > 0 else "dimgray"
+                colour = seen if limits else "dimgray"
+                axis.plot([low, high], [row + shift] * 2, color=colour, linewidth=1.6)
+                axis.plot([differences.mean()], [row + shift], "o", color=colour, markersize=5,
+                          markerfacecolor=colour if filled else "white")  # fmt: skip
+        seeds = [len(runs) for runs in of_name.values()]
+        counts = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
+        axis.set_title(f"{environment}, {counts} seeds", fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.set_xlabel("difference of the return")
+        axis.xaxis.set_major_formatter(report.thousands)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0][0].set_yticks(range(len(shown)), [f"{x.tag}  {x.title}" for x in shown], fontsize=9)
+    axes[0][0].set_ylim(len(shown) - 0.5, -0.5)
+    report.save(figure, path)
+
+
+def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
+    """The line of a detail's section that says what it is worth."""
+    parts = []
+    for ablation in manifest()[0].values():
+        if ablation.tag != tag:
+            continue
+        found = []
+        for environments in suites.values():
+            for environment, of_name in environments.items():
+                if measured := compare(of_name[""], of_name.get(ablation.name, {})):
+                    found.append(f"{environment} {in_words(measured.last)}")
+        if found:
+            parts.append(f"{'with' if ablation.on else 'instead,'} {ablation.instead}: {', '.join(found)}")
+    if not parts:
+        return "Worth: not measured."
+    return f"Worth: {'; '.join(parts)}. [What that means](ablations.md)."
+
+
+def with_worths(text: str, suites: dict) -> str:
+    """docs/details.md with each section's "Worth:" paragraph, before that of its source."""
+    text = re.sub(r"^Worth: .*\n\n", "", text, flags=re.MULTILINE)
+    heading = re.compile(r"^### .*?`?\b([a-z]+-\d+|impala)\b", re.MULTILINE)
+    parts = re.split(r"^(?=Source: )", text, flags=re.MULTILINE)
+    for i in range(len(parts) - 1):
+        if tags := heading.findall(parts[i]):
+            parts[i] += f"{worth(tags[-1], suites)}\n\n"
+    return "".join(parts)
+
+
+def pages(kept: Path) -> dict[Path, str]:
+    """The text of the pages of docs/ as the kept runs have it."""
+    suites = load(kept)
+    tables = {"list": list_of_all(suites), "studies": studies_table(suites)}
+    for suite, of_suite in manifest()[1].items():
+        picture = f"![differences, {suite}](../benchmark/results/ablations_{suite}.svg)\n"
+        tables[suite] = picture if suite in suites else "Not measured.\n"
+        for env_id in of_suite["env_ids"]:
+            of_name = suites.get(suite, {}).get(env_id)
+            tables[env_id] = results_table(of_name) if of_name else "Not measured.\n"
+
+    def replace(match: re.Match) -> str:
+        return f"{match[1]}\n\n{tables.get(match[2], match[3].strip())}\n{match[4]}"
+
+    page = DOCS / "ablations.md"
+    marked = r"(<!-- ablations ([\w-]+) -->)\n(.*?)(<!-- end of ablations -->)"
+    return {
+        page: re.sub(marked, replace, page.read_text(), flags=re.DOTALL),
+        DOCS / "details.md": with_worths((DOCS / "details.md").read_text(), suites),
+    }
+
+
+def make_report(args: Args) -> int:
+    suites = load(KEPT)
+    for suite, environments in suites.items():
+        forest(environments, KEPT.with_name(f"ablations_{suite}"))
+    for path, text in pages(KEPT).items():
+        path.write_text(text)
+    runs = sum(len(seeds) for suite in suites.values() for of_name in suite.values() for seeds in of_name.values())
+    print(f"{runs} runs: {DOCS / 'ablations.md'}, {DOCS / 'details.md'}, {KEPT.with_name('ablations_*.svg')}")
+    return 0
+
+
+def main(args: Args) -> int:
+    if args.action == "scripts":
+        suite, ablations = chosen(args)
+        for command in write_scripts(suite, ablations, args.folder).values():
+            print(f"(cd {args.folder} && {command})")
+        return 0
+    actions = {"run": run, "status": show_status, "keep": keep, "report": make_report, "commands": print_commands}
+    return actions[args.action](args)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(tyro.cli(Args, description=__doc__)))

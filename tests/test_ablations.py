@@ -1,0 +1,275 @@
+"""benchmark/ablate.py: the diffs apply and do what flags do, gradients by hand follow, runs become tables; and the
+quickest of the details are taken out. `make test-details` takes out all of them."""
+
+import importlib.util
+import json
+import re
+import shutil
+import sys
+
+import ablate
+import numpy as np
+import ppo
+import pytest
+import report
+import torch
+from mutations import ABLATIONS, ROOT, assert_taken_out
+from test_report import make_run
+
+SUITES = ablate.manifest()[1]
+QUICK = "core-2 core-5 core-7-rollout core-8 core-9 core-10 core-13 cont-3 cont-7 atari-4 lstm-2 multi-1".split()
+
+
+def load(script, source, tmp_path):
+    """The script with this source as a module."""
+    path = tmp_path / f"{script}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(f"{script}_changed", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclass looks it up
+    spec.loader.exec_module(module)
+    return module
+
+
+# ------------------------------------------------------------------------------------------------------------ The diffs
+
+
+def test_every_diff_applies_and_changes_more_than_comments():
+    for ablation in ABLATIONS.values():
+        for script, changes in ablate.hunks(ablation.diff).items():
+            compile(ablate.changed(ablation, script), f"{script} without {ablation.name}", "exec")
+            code = [[re.sub(r"\s*#.*", "", x).splitlines() for x in change] for change in changes]
+            assert all(before != after for before, after in code)
+
+
+def test_manifest_and_folder_agree():
+    diffs = {path.stem for path in ablate.ABLATIONS.glob("*.diff")}
+    assert diffs == {name for name, one in ABLATIONS.items() if one.diff.is_file()}
+    for name, one in ABLATIONS.items():
+        assert one.flag or name in diffs
+        assert one.name.startswith(one.tag)
+    for suite in SUITES.values():
+        for name in suite["ablations"]:
+            assert not ABLATIONS[name].idle
+            assert ABLATIONS[name].flag or suite["script"] in ablate.hunks(ABLATIONS[name].diff)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_test_fails_without_the_detail(name):
+    assert_taken_out(name)
+
+
+FLAGS = [name for name, one in ABLATIONS.items() if one.flag and one.diff.is_file() and not one.on]
+
+
+def weights_after_two_updates(script, **arguments):
+    small = {"total_timesteps": 128, "num_envs": 2, "num_steps": 32, "learning_rate": 0.01, "max_grad_norm": 0.05}
+    folder = script.main(script.Args(**small | arguments, seed=3, checkpoints=1))
+    state = torch.load(folder / "checkpoints" / "2.pt", weights_only=True)["model"]
+    return torch.cat([x.flatten() for x in state.values()])
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flag_and_diff_do_the_same(name, in_tmp_path):
+    """Two updates end with the same weights, which are not those of the untouched script."""
+    flag, *value = ABLATIONS[name].flag.split()
+    typed = {flag.removeprefix("--no-").strip("-").replace("-", "_"): float(value[0]) if value else False}
+    changed = weights_after_two_updates(load("ppo", ablate.changed(ABLATIONS[name], "ppo"), in_tmp_path))
+    torch.testing.assert_close(changed, weights_after_two_updates(ppo, **typed), rtol=1e-4, atol=1e-5)
+    assert (changed - weights_after_two_updates(ppo)).abs().max() > 1e-3
+
+
+BOTH = [
+    (torch_script, numpy_script, name)
+    for torch_script, numpy_script in (
+        ("ppo", "ppo_numpy"),
+        ("ppo_continuous_action", "ppo_continuous_action_numpy"),
+    )
+    for name, one in ABLATIONS.items()
+    if {torch_script, numpy_script} <= ablate.hunks(one.diff).keys()
+]
+
+
+@pytest.mark.parametrize("torch_script, numpy_script, name", BOTH)
+def test_gradients_by_hand_follow_the_change(torch_script, numpy_script, name, tmp_path):
+    """Loss and networks of the changed numpy script have the gradient that autograd finds in the changed torch one."""
+    theirs, ours = (load(x, ablate.changed(ABLATIONS[name], x), tmp_path) for x in (torch_script, numpy_script))
+    rng = np.random.default_rng(1)
+    agent, M = ours.Agent(5, 3, rng, np.float64), 64
+    agent.parameters += 0.3 * rng.normal(size=agent.parameters.shape)
+    obs = rng.normal(size=(M, 5))
+    actions = rng.integers(3, size=M) if torch_script == "ppo" else rng.normal(size=(M, 3))
+    _, log_prob, _, value = agent.get_action_and_value(obs, actions)
+    old = [log_prob + 0.3 * rng.normal(size=M), value + 0.3 * rng.normal(size=M)]
+    rollout = [x.copy() for x in (*old, rng.normal(size=M), value + rng.normal(size=M))]
+    coefficients = (0.2, True, True, 0.01, 0.5)
+    _, *outputs = agent.get_action_and_value(obs, actions)
+    *derivatives, _ = ours.ppo_loss(*outputs, *rollout, *coefficients)
+    agent.backward(*derivatives)
+    twin = theirs.Agent(5, 3).double()
+    twin.load_state_dict({key: torch.from_numpy(x.copy()) for key, x in agent.state_dict().items()})
+    _, *outputs = twin.get_action_and_value(torch.from_numpy(obs), torch.from_numpy(actions))
+    theirs.ppo_loss(*outputs, *map(torch.from_numpy, rollout), *coefficients)[0].backward()
+    places = {x.__array_interface__["data"][0]: key for key, x in reversed(agent.state_dict().items())}
+    start, checked = agent.parameters.__array_interface__["data"][0], 0
+    parameters = dict(twin.named_parameters())
+    for address, key in places.items():  # shared weights have several names, of which the first is autograd's
+        gradient = parameters[key].grad.numpy().ravel()
+        position = (address - start) // 8
+        part = agent.gradient[position : position + gradient.size]
+        assert np.abs(part - gradient).max() <= 1e-6 * np.abs(gradient).max(), key
+        checked += gradient.size
+    assert checked == sum(x.numel() for x in parameters.values())
+
+
+# ------------------------------------------------------------------------------------------------------------- The runs
+
+
+@pytest.fixture
+def ablate_here(tool_here, monkeypatch, tmp_path):
+    """ablate.py as typed, which keeps its runs and writes its pages below tmp_path."""
+    docs, kept = tmp_path / "docs", tmp_path / "results" / "ablations"
+    docs.mkdir()
+    kept.mkdir(parents=True)
+    for page in ("ablations.md", "details.md"):
+        shutil.copy(ROOT / "docs" / page, docs)
+    monkeypatch.setattr(ablate, "DOCS", docs)
+    monkeypatch.setattr(ablate, "KEPT", kept)
+
+    def main(args, main=ablate.main):
+        if status := main(args):
+            raise SystemExit(status)
+
+    monkeypatch.setattr(ablate, "main", main)
+
+    def call(*words, status=0):
+        monkeypatch.chdir(tmp_path)  # which it leaves
+        return tool_here(ablate, *words, status=status)
+
+    return call
+
+
+def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
+    size = ["--arguments=--total-timesteps 1024 --checkpoints 1", "--num-seeds", "3"]
+    words = [*size, "--env-ids", "CartPole-v1", "--only", "core-3", "core-4"]
+    stdout, _ = ablate_here("status", *words, status=1)
+    assert "0 of 9 runs are done" in stdout
+    stdout, _ = ablate_here("run", *words, "--workers", "2")
+    names = [line.split()[1] for line in stdout.splitlines() if ": running" in line]
+    assert names == ["untouched", "core-3", "core-4"] * 3  # every script gets its first seed before its second
+    assert "9 of 9 runs are done" in stdout
+    runs = {path.name.split("__")[1] for path in tmp_path.glob("runs/ablations/runs/*")}
+    assert runs == {"ppo_numpy", "ppo_numpy-without-core-3", "ppo_numpy-without-core-4"}
+    assert "running" not in ablate_here("run", *words)[0]  # typed again, there is nothing to do
+    for added in (9, 0):
+        assert f"{added} runs added" in ablate_here("keep", *words)[0]
+    assert len(list(tmp_path.glob("results/ablations/runs/*/*/episodes.csv.gz"))) == 9
+    for config in tmp_path.glob("results/ablations/runs/*/*/config.json"):
+        assert str(tmp_path) not in config.read_text() and str(ROOT) not in config.read_text()
+    ablate_here("report")
+    page, details = ((tmp_path / "docs" / name).read_text() for name in ("ablations.md", "details.md"))
+    section = page.split("### CartPole-v1")[1].split("### Acrobot-v1")[0]
+    rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| [")]
+    assert [row[1] for row in rows] == ["ε = 1e-8", "a constant learning rate"] and all(
+        row[-1] == "3 |" for row in rows
+    )
+    assert re.search(r"### .*core-3(.|\n)*?\nWorth: instead, ε = 1e-8: CartPole-v1 \S+ \[.*\]", details)
+    assert "Worth: not measured." in details.split("core-6", 1)[1].split("### ")[0]
+    assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
+    before = page, details
+    ablate_here("report")
+    assert before == tuple((tmp_path / "docs" / name).read_text() for name in ("ablations.md", "details.md"))
+
+
+def test_commands_are_sweeps_that_find_the_same_runs(ablate_here):
+    stdout, _ = ablate_here("commands", "--only", "core-3", "core-4")
+    command = "python scripts/ppo_numpy.py --no-anneal-lr --exp-name ppo_numpy-without-core-4"
+    assert f"--num-seeds 10 --command '{command}')" in stdout.splitlines()[2]
+    assert "--command 'python scripts/ppo_numpy-without-core-3.py')" in stdout.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (["run", "--suite", "cor"], "--suite cor: there is none of this name; there are core, continuous"),
+        (["run", "--only", "core-99"], "--only core-99: is not in the suite"),
+        (["run", "--workers", "0"], "--workers 0: must be 1 or more"),
+    ],
+)
+def test_a_mistake_ends_in_one_line(ablate_here, words, line, tmp_path):
+    _, stderr = ablate_here(*words, status=2)
+    assert stderr.startswith(f"ablate.py: error: {line}") and stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_diff_that_no_longer_fits_is_named(monkeypatch, tmp_path, capsys):
+    diff = (ablate.ABLATIONS / "core-3.diff").read_text()
+    (tmp_path / "core-3.diff").write_text(diff.replace("eps=1e-5", "eps=1e-6"))
+    monkeypatch.setattr(ablate, "ABLATIONS", tmp_path)
+    with pytest.raises(SystemExit):
+        ablate.changed(ABLATIONS["core-3"], "ppo")
+    assert "core-3.diff: the lines of ppo.py that it changes" in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------------------- The measures
+
+
+def kept_run(folder, name, seed, returns, base="abc"):
+    """A kept run of an ablation on CartPole-v1."""
+    exp_name = f"ppo_numpy-without-{name}" if name else "ppo_numpy"
+    run = make_run(folder / f"{base}", seed, returns, env_id="CartPole-v1", exp_name=exp_name)
+    report.keep_run(run, folder / "kept")
+    kept = folder / "kept" / "runs" / exp_name / run.name
+    what = {"suite": "core", "name": name, "base": base}
+    config = json.loads((kept / "config.json").read_text()) | {"ablation": what, "version": f"{base} {name}"}
+    (kept / "config.json").write_text(json.dumps(config))
+    kept.rename(kept.with_name(f"{run.name}-{base}"))
+
+
+def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
+    for seed in range(1, 6):
+        kept_run(tmp_path, "", seed, [0.0] * 50 + [100.0 * seed] * 100)
+        if seed < 5:
+            kept_run(tmp_path, "core-3", seed, [0.0] * 50 + [100.0 * seed - 10 - seed] * 100)
+    of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
+    found = ablate.compare(of_name[""], of_name["core-3"])
+    assert found.seeds == 4 and found.last.tolist() == [-11, -12, -13, -14]
+    low, high = ablate.interval(found.last)
+    assert -14 <= low < -12.5 < high <= -11  # seeds' own spread, which is ten times as large, stays out
+    assert -14 / 2 < found.area.mean() < -11 / 3  # the mean of the curve, which has half of the return half of the time
+    row = ablate.results_table(of_name).splitlines()[3]
+    assert row.startswith("| [core-3](details.md#core-3) | ε = 1e-8 | **−12.5 [−13.5, −11.5]** |")
+    assert ablate.worth("core-3", ablate.load(tmp_path / "kept")).startswith(
+        "Worth: instead, ε = 1e-8: CartPole-v1 **−12.5 [−13.5, −11.5]**"
+    )
+    assert ablate.worth("core-6", ablate.load(tmp_path / "kept")) == "Worth: not measured."
+
+
+def test_area_is_the_mean_of_the_curve(tmp_path):
+    kept_run(tmp_path, "", 1, [10.0] * 400)
+    kept_run(tmp_path, "core-3", 1, [0.0] * 200 + [10.0] * 200)
+    of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
+    # 0 up to step 200, rising over 100 episodes, then 10: on average 10 · (50 + 100) / 400
+    assert ablate.compare(of_name[""], of_name["core-3"]).area[0] == pytest.approx(10 * 150 / 400 - 10, abs=0.1)
+
+
+def test_too_few_seeds_have_no_interval():
+    assert ablate.interval(np.array([1.0, 2.0])) is None
+    assert ablate.interval(np.array([2.0, 2.0, 2.0])) == (2.0, 2.0)
+    assert ablate.in_words(np.array([1.0, 2.0])) == "+1.50"
+    assert ablate.in_words(np.array([-1.0, 1.0, 0.0, 0.5])).startswith("+0.12 [−0.")
+    assert ablate.in_words(np.zeros(4)) == "0.00 [0.00, 0.00]"
+
+
+def test_runs_of_another_version_are_left_out(tmp_path, capsys):
+    for base, count in (("old", 1), ("new", 2)):
+        for seed in range(1, count + 1):
+            kept_run(tmp_path, "", seed, [1.0] * 100, base)
+    of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
+    assert len(of_name[""]) in (1, 2) and {one.config["ablation"]["base"] for one in of_name[""].values()} == {"new"}
+    assert "fewer runs are of another version" in capsys.readouterr().err
+
+
+def test_pages_are_what_the_kept_runs_say():
+    for path, text in ablate.pages(ablate.KEPT).items():
+        assert path.read_text() == text, f"{path.name}: run `python benchmark/ablate.py report`"
