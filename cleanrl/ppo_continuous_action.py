@@ -805,7 +805,7 @@ if __name__ == "__main__":
     finally:  # the page of --help gets the headings that Args has
         text = page.getvalue()
         for title, name in re.findall(r"^    # (.+)\n    (\w+):", Path(__file__).read_text(), re.MULTILINE):
-            heading = f"├─ {title} ".ljust(text.find("╮") - text.find("╭"), "─") + "┤\n"
-            text = re.sub(rf"(?=│ --{name.replace('_', '-')}\b)", heading, text, count=1)
+            flag = rf"(?=^  --{name.replace('_', '-')}\b)"
+            text = re.sub(flag, f"\n {title}\n", text, count=1, flags=re.MULTILINE)
         print(text, end="")
     main(args)
