@@ -42,6 +42,7 @@ test-docker:
 RUNS = benchmark/results/runs
 results: .venv/test
 	$(BIN)/python benchmark/report.py
+	$(BIN)/python benchmark/recipes.py --rebuild
 	for name in ppo ppo_continuous_action; do \
 		$(BIN)/python benchmark/compare.py $(RUNS)/$$name $(RUNS)/$${name}_numpy \
 			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
@@ -87,7 +88,7 @@ docs: .venv/docs/done
 # Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.
 COMPILE = .venv/lock/bin/pip-compile --quiet --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
 	--no-emit-find-links --no-emit-trusted-host pyproject.toml
-TESTED = dev track benchmark mujoco box2d dm-control pybullet atari envpool
+TESTED = dev track benchmark tune mujoco box2d dm-control pybullet atari envpool
 lock: | .venv/bin/python
 	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet pip-tools==7.6.2
 	$(COMPILE) --all-extras -o requirements-all.txt

@@ -31,7 +31,7 @@ SECTIONS = {
         "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_procgen",
     ],
     "Understand": ["gallery", "details", "ablations", "how-an-episode-ends", "gradients-by-hand", "speed"],
-    "Use": ["resume-evaluate-share", "tracking", "sweeps", "make-it-your-own", "troubleshooting"],
+    "Use": ["resume-evaluate-share", "tracking", "sweeps", "recipes", "make-it-your-own", "troubleshooting"],
 }  # fmt: skip
 PARTS = {
     "options": "Options", "details": "Details", "metrics": "Metrics", "result": "Results",

@@ -1,0 +1,165 @@
+"""Hyperparameters that solve an environment, found by tune.py and confirmed on seeds that no search saw.
+
+    python benchmark/recipes.py                               what there is
+    python benchmark/recipes.py LunarLander-v3                prints the command line
+    python benchmark/recipes.py LunarLander-v3 --run          runs it
+    python benchmark/recipes.py LunarLander-v3 --confirm      makes the five runs behind the table, by sweep.py
+    python benchmark/recipes.py LunarLander-v3 --keep         keeps them, and the agent of the median seed
+    python benchmark/recipes.py --rebuild                     rebuilds docs/recipes.md from what is kept
+
+All of them belong into the repository's root. Recipes are in benchmark/recipes.toml, what they reached is read from the
+runs in benchmark/results/runs/recipes. Agents are in benchmark/agents, as gallery.py keeps them.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+ROOT = Path(__file__).resolve().parent.parent
+RECIPES, AGENTS, PAGE = ROOT / "benchmark" / "recipes.toml", ROOT / "benchmark" / "agents", ROOT / "docs" / "recipes.md"
+NAME = "recipes"  # --exp-name of the runs behind the table
+SEEDS = range(101, 106)  # of those runs
+
+
+@dataclass
+class Args:
+    env_id: tyro.conf.Positional[str | None] = None  # environment; none: all that have a recipe
+    seed: int = 1  # seed in the command
+    run: bool = False  # run the command instead of printing it
+    confirm: bool = False  # make the runs behind the table, those that are not done
+    workers: int = 1  # of them at a time
+    keep: bool = False  # keep those runs in benchmark/results, and the agent of the median seed in benchmark/agents
+    rebuild: bool = False  # rebuild the tables of docs/recipes.md
+
+
+def fail(message: str):
+    print(f"recipes.py: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def read_recipes() -> dict[str, dict]:
+    return tomllib.loads(RECIPES.read_text())
+
+
+def command(recipe: dict, *more: str) -> list[str]:
+    return ["python", f"cleanrl/{recipe['script']}.py", *more, *recipe["arguments"].split()]
+
+
+def call(words: list[str], **options) -> subprocess.CompletedProcess:
+    """A command line, with the Python that runs this one."""
+    return subprocess.run([sys.executable, *words[1:]], text=True, **options)
+
+
+def confirm(env_id: str, recipe: dict, workers: int) -> int:
+    trains = shlex.join(command(recipe, "--exp-name", NAME))
+    seeds = f"--num-seeds {len(SEEDS)} --start-seed {SEEDS[0]} --workers {workers}"
+    sweep = ["python", str(ROOT / "benchmark" / "sweep.py"), "--command", trains, "--env-ids", env_id, *seeds.split()]
+    return call(sweep).returncode
+
+
+def agent_folder(env_id: str) -> Path:
+    return AGENTS / re.sub("[/:]", "_", env_id)
+
+
+def evaluation(env_id: str, recipe: dict, episodes: int, seed: int) -> list[float]:
+    """The returns of the environment's agent, as the script's --evaluate plays it."""
+    words = f"python cleanrl/{recipe['script']}.py --evaluate {agent_folder(env_id).relative_to(ROOT)}".split()
+    words += ["--episodes", str(episodes), "--seed", str(seed)]
+    done = call(words, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    return [float(x) for x in re.findall(r"^episode \d+: return (\S+),", done.stdout, re.MULTILINE)]
+
+
+def keep(env_id: str, recipe: dict) -> None:
+    """Keeps the environment's runs below runs/ in place of those kept before, and the agent of the median one with the
+    returns of 100 episodes."""
+    import gallery
+    import report
+
+    wanted = set(command(recipe))
+    runs = [run for run in report.find_runs([Path("runs")]) if run.script == NAME and run.env_id == env_id]
+    runs = [run for run in runs if run.is_complete and wanted <= set(shlex.split(run.config["command"]))]
+    if [run.seed for run in runs] != [*SEEDS]:
+        fail(f"{env_id}: seeds {SEEDS[0]} to {SEEDS[-1]} have not all ended below runs/; make them with --confirm")
+    for old in report.RESULTS.glob(f"runs/{NAME}/{agent_folder(env_id).name}__*"):
+        shutil.rmtree(old)
+    for run in runs:
+        report.keep_run(run.folder, report.RESULTS)
+    median, agent = sorted(runs, key=lambda run: run.result)[len(runs) // 2], agent_folder(env_id)
+    gallery.keep(agent.name, [median.folder], all_checkpoints=False)
+    returns = evaluation(env_id, recipe, episodes=100, seed=1)
+    (agent / "evaluation.json").write_text(json.dumps({"seed": 1, "returns": returns}) + "\n")
+
+
+def tables() -> dict[str, str]:
+    """Markdown by the name of its place in the page: what the recipes reached, and what their agents return."""
+    import numpy as np
+    import report
+
+    def spread(x) -> str:
+        return f"{report.signed(np.mean(x))} ± {np.std(x, ddof=1):.2f}"
+
+    kept, reached, agents, commands = report.load(report.RESULTS).get(NAME, {}), [], [], []
+    for env_id, recipe in read_recipes().items():
+        results, steps, minutes, verdict = "not measured", "–", "–", "–"
+        if runs := kept.get(env_id):
+            results, steps = spread([run.result for run in runs]), f"{runs[0].total:,}"
+            minutes = f"{np.median([run.wall_seconds for run in runs]) / 60:.1f}"
+            verdict = "yes" if np.mean([run.result for run in runs]) >= recipe["goal"] else "no"
+            commands.append(shlex.join(command(recipe, "--env-id", env_id)))
+        goal = f"{recipe['goal']:g}".replace("-", "−")
+        reached.append([env_id, f"`{recipe['script']}.py`", steps, results, goal, verdict, minutes])
+        if (agent := agent_folder(env_id)).is_dir():
+            seed = json.loads((agent / "config.json").read_text())["arguments"]["seed"]
+            returns = json.loads((agent / "evaluation.json").read_text())["returns"]
+            plays = f"`python cleanrl/{recipe['script']}.py --evaluate {agent.relative_to(ROOT)}`"
+            agents.append([env_id, str(seed), spread(returns), plays])
+    header = ["environment", "script", "steps", "return, 5 seeds", "goal", "reached", "minutes a run"]
+    fence = "<!-- long: whole trainings -->\n```bash\n" + "\n".join(commands) + "\n```\n"
+    return {
+        "recipes": report.markdown(header, reached),
+        "commands": fence if commands else "",
+        "agents": report.markdown(["environment", "seed", "return, 100 episodes", "play"], agents),
+    }
+
+
+def place(text: str, tables: dict[str, str]) -> str:
+    """The page with every table between its two comments replaced."""
+    for name, table in tables.items():
+        pattern = rf"(<!-- table of {name} -->\n).*?(<!-- end of table -->)"
+        text = re.sub(pattern, lambda match, table=table: match[1] + table + match[2], text, flags=re.DOTALL)
+    return text
+
+
+def main(args: Args) -> None:
+    recipes = read_recipes()
+    if len(chosen := [f"--{name}" for name in ("run", "confirm", "keep", "rebuild") if getattr(args, name)]) > 1:
+        fail(f"{' and '.join(chosen)}: choose one of them")
+    if args.env_id not in (None, *recipes):
+        fail(f"{args.env_id}: has no recipe; there are {', '.join(recipes)}; tune.py finds one")
+    if args.rebuild:
+        PAGE.write_text(place(PAGE.read_text(), tables()))
+    elif args.env_id is None and (args.run or args.keep):
+        fail(f"{chosen[0]}: needs an environment")
+    elif args.confirm:
+        raise SystemExit(max(confirm(x, recipes[x], args.workers) for x in ([args.env_id] if args.env_id else recipes)))
+    elif args.env_id is None:
+        print(*recipes, sep="\n")
+    elif args.keep:
+        keep(args.env_id, recipes[args.env_id])
+    else:
+        words = command(recipes[args.env_id], "--env-id", args.env_id, "--seed", str(args.seed))
+        print(shlex.join(words), flush=True)
+        if args.run:
+            raise SystemExit(call(words).returncode)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))

@@ -1,0 +1,93 @@
+"""benchmark/recipes.py: the committed page is what the kept runs and agents give, and the agents play as it says."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import gallery
+import numpy as np
+import pytest
+import recipes
+import report
+import sweep
+
+ROOT = Path(__file__).parents[1]
+RECIPES = recipes.read_recipes()
+AGENTS = [env_id for env_id in RECIPES if recipes.agent_folder(env_id).is_dir()]
+QUICK = {"Taxi-v4": 40, "Pendulum-v1": 10, "LunarLander-v3": 4, "FrozenLake8x8-v1": 40}  # episodes that take a second
+
+
+def test_the_page_is_what_is_kept():
+    page = recipes.PAGE.read_text()
+    assert recipes.place(page, recipes.tables()) == page
+    kept = report.load(report.RESULTS).get(recipes.NAME, {})
+    assert kept.keys() <= RECIPES.keys() and {*AGENTS} <= kept.keys()
+    assert sum(path.stat().st_size for path in recipes.AGENTS.rglob("*")) < 25e6
+    for env_id, runs in kept.items():
+        assert [run.seed for run in runs] == [*recipes.SEEDS]
+        for run in runs:
+            assert set(recipes.command(RECIPES[env_id])) <= set(shlex.split(run.config["command"]))
+
+
+@pytest.mark.parametrize("env_id", RECIPES)
+def test_the_command_is_one_that_the_script_takes(env_id, monkeypatch, tool_here):
+    stdout, _ = tool_here(recipes, env_id, "--seed", 3)
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(stdout)
+    position = words.index("--env-id")
+    assert words[position : position + 4] == ["--env-id", env_id, "--seed", "3"]
+    del words[position : position + 4]
+    (job,) = sweep.make_jobs(sweep.Args(env_ids=[env_id], command=shlex.join(words), num_seeds=1))
+    assert job.arguments["total_timesteps"] >= 50_000
+
+
+def test_a_recipe_runs(tool_here, monkeypatch, in_tmp_path):
+    short = {"Toy": {"script": "ppo_numpy", "arguments": "--total-timesteps 512 --num-minibatches 2", "goal": 1}}
+    (in_tmp_path / "cleanrl").symlink_to(ROOT / "cleanrl")
+    monkeypatch.setattr(recipes, "read_recipes", lambda: {"CartPole-v1": short["Toy"]})
+    tool_here(recipes, "CartPole-v1", "--run")
+    (run,) = in_tmp_path.glob("runs/CartPole-v1__ppo_numpy__1__*")
+    assert sweep.last_checkpoint(run) == 1
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["Unknown-v0"], "Unknown-v0: has no recipe; there are "),
+        (["--run"], "--run: needs an environment"),
+        (["LunarLander-v3", "--run", "--keep"], "--run and --keep: choose one of them"),
+        (["LunarLander-v3", "--keep"], "runs: is not a folder"),
+    ],
+)
+def test_a_mistake_is_one_line(tool_here, in_tmp_path, words, message):
+    _, stderr = tool_here(recipes, *words, status=2)
+    assert message in stderr and stderr.count("\n") == 1 and not any(in_tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("env_id", AGENTS)
+def test_agents_are_small_and_hold_no_moments(env_id):
+    agent = recipes.agent_folder(env_id)
+    with np.load(gallery.checkpoints(agent)[-1], allow_pickle=False) as content:
+        assert not content["adam_mean"].any() and content["actor.4.weight"].any()
+        state = json.loads(str(content["state"]))
+    config = json.loads((agent / "config.json").read_text())
+    assert state["script"] == RECIPES[env_id]["script"] and state["args"]["env_id"] == env_id
+    assert state["args"]["seed"] == config["arguments"]["seed"]
+    text = (agent / "config.json").read_text()
+    assert not re.search(r"/(tmp|home|work|root)/", text)
+
+
+@pytest.mark.parametrize("env_id", [env_id for env_id in QUICK if env_id in AGENTS])
+def test_an_agent_plays_as_the_page_says(env_id):
+    measured = json.loads((recipes.agent_folder(env_id) / "evaluation.json").read_text())["returns"]
+    assert len(measured) == 100
+    script = f"cleanrl/{RECIPES[env_id]['script']}.py"
+    words = ["--evaluate", str(recipes.agent_folder(env_id).relative_to(ROOT)), "--episodes", str(QUICK[env_id])]
+    done = subprocess.run([sys.executable, script, *words, "--seed", "2"], cwd=ROOT, capture_output=True, text=True)
+    played = [float(x) for x in re.findall(r"^episode \d+: return (\S+),", done.stdout, re.MULTILINE)]
+    assert len(played) == QUICK[env_id], done.stderr
+    error = np.std(measured, ddof=1) * np.sqrt(1 / len(played) + 1 / len(measured))
+    assert abs(np.mean(played) - np.mean(measured)) <= 4 * error + 1e-9
