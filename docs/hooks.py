@@ -6,17 +6,24 @@
   curves of benchmark/results, docs/diffs/ppo_atari.diff. A page that is named after a script gets those that it does
   not place itself, at its end; `<!-- scripts a b -->` names others or more.
 - `<!-- stages -->`: where the time goes, from the measurements of benchmark/results/throughput
-- links out of docs/, `../cleanrl/ppo.py#L300`: to a page with the file's source and its line
+- links out of docs/, `../cleanrl/ppo.py#L300`: to a page with the file's source and its line; `ppo.py#core-5` and
+  `ppo.py#ppo_loss` are the lines with the tag and with the definition
+- every tag of a detail, `core-5`, in pages and listings: a link to its section of details.md
+- formulas in LaTeX, `$\\gamma$` and `$$…$$`: MathML, which needs neither a script nor a font from elsewhere
+- pictures of docs/images/*.svg: a part of the page, so that they follow its colours
 """
 
 import ast
+import html
 import json
 import posixpath
 import re
 from pathlib import Path
 
+from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
+from mkdocs.utils import get_relative_url
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
@@ -30,7 +37,9 @@ SECTIONS = {
         "ppo", "ppo_multidiscrete", "ppo_continuous_action", "ppo_numpy", "ppo_atari", "ppo_atari_lstm",
         "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_procgen",
     ],
-    "Understand": ["gallery", "details", "ablations", "how-an-episode-ends", "gradients-by-hand", "speed"],
+    "Understand": [
+        "gallery", "build-it", "details", "ablations", "how-an-episode-ends", "gradients-by-hand", "speed",
+    ],
     "Use": ["resume-evaluate-share", "tracking", "sweeps", "recipes", "make-it-your-own", "troubleshooting"],
 }  # fmt: skip
 PARTS = {
@@ -38,6 +47,12 @@ PARTS = {
     "diff": "The diff to the parent",
 }  # fmt: skip
 LINK = re.compile(r"\]\((\.\./[^)#\s]+)(?:#L(\d+)(?:-L\d+)?)?\)")
+NAMED = re.compile(r"\]\((\.\./[^)#\s]+\.py)#(?!L\d)([\w.-]+)\)")
+TAG = re.compile(r"\b(?:core|atari|cont|lstm|multi|aux|plus)-\d+\b|(?<=\[)impala(?=\])")
+HEADING = re.compile(r'^### <a id="([\w-]+)"></a>`\1` (.+)$', re.MULTILINE)
+CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
+FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?!\w)", re.DOTALL)
+MACHINE = re.compile(r"steps|steps/s|minutes.*")  # columns that say no more about learning, or only of one machine
 
 
 # ------------------------------------------------------------------------------------------------- What a script says
@@ -92,15 +107,14 @@ def options(script: str, unlike: str | None = None) -> str:
     return "\n".join(rows) + f"\n\n`python cleanrl/{script}.py --help` prints them too.{off}\n"
 
 
-def details(script: str, page_ids: set[str]) -> str:
+def details(script: str) -> str:
     """A table of the tags in the order of the file, each with its line."""
     rows = ["| detail | line | |", "|---|---|---|"]
     for number, line in enumerate(source(script).splitlines(), 1):
         for tag in re.findall(r"\[((?:core|atari|cont|lstm|multi|aux|plus|impala)(?:-\d+)?)\]", line.partition("#")[2]):
-            name = f"[{tag}](details.md#{tag})" if tag in page_ids else tag
             code = re.sub(r"\s*#.*", "", line).strip() or line.strip()
             code = f"`` {cell(code)} ``" if "`" in code else f"`{cell(code)}`"
-            rows.append(f"| {name} | [{number}](../cleanrl/{script}.py#L{number}) | {code} |")
+            rows.append(f"| `{tag}` | [{number}](../cleanrl/{script}.py#L{number}) | {code} |")
     return "\n".join(rows) + "\n"
 
 
@@ -122,7 +136,9 @@ def results(name: str) -> str:
     """The table and the learning curves that benchmark/report.py made, or nothing."""
     if not (RESULTS / f"{name}.md").is_file():
         return ""
-    table = (RESULTS / f"{name}.md").read_text()
+    rows = [[x.strip() for x in row.split("|")[1:-1]] for row in (RESULTS / f"{name}.md").read_text().splitlines()]
+    kept = [i for i, heading in enumerate(rows[0]) if not MACHINE.fullmatch(heading)]
+    table = "".join(f"| {' | '.join(row[i].replace(' [', '<br>[') for i in kept)} |\n" for row in rows)
     curves = (
         f"![learning curves, {name}](../benchmark/results/{name}.png)\n" if (RESULTS / f"{name}.png").is_file() else ""
     )
@@ -224,7 +240,8 @@ def on_files(files, config):
     """Adds a page for each file of the repository that a page links to, and the pictures."""
     linked = {f"../cleanrl/{path.name}" for path in (ROOT / "cleanrl").glob("*.py")}
     for page in Path(config.docs_dir).glob("*.md"):
-        linked |= {match[1].rstrip("/") for match in LINK.finditer(page.read_text())}
+        text = page.read_text()
+        linked |= {match[1].rstrip("/") for match in [*LINK.finditer(text), *NAMED.finditer(text)]}
     linked |= {f"../benchmark/results/{path.name}" for path in RESULTS.glob("*.png")}
     for link in sorted(linked):
         path, uri = target(link)
@@ -238,24 +255,86 @@ def on_files(files, config):
     return files
 
 
-def place(part: str, names: list[str], page_ids: set[str]) -> str:
+def place(part: str, names: list[str]) -> str:
     """What a comment of this kind is replaced by."""
     if part == "stages":
         return stages()
-    make = {"options": options, "metrics": metrics, "result": results, "diff": diff}
-    blocks = [details(name, page_ids) if part == "details" else make[part](name) for name in names]
-    return "\n".join(blocks)
+    make = {"options": options, "details": details, "metrics": metrics, "result": results, "diff": diff}
+    return "\n".join(make[part](name) for name in names)
+
+
+def line_of(path: Path, name: str) -> int:
+    """The line of a Python file with the definition of this name, or with the tag."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if re.match(rf"(?:def|class) {re.escape(name)}\b", line) or f"[{name}]" in line.partition("#")[2]:
+            return number
+    raise PluginError(f"docs: a page links to {name} of {path.relative_to(ROOT)}, which has no such definition or tag")
+
+
+def take_out_formulas(markdown: str, page) -> str:
+    """The text with a word in place of each formula, so that Markdown leaves it alone; `put_in_formulas` knows them."""
+    page.formulas = []
+
+    def mathml(match):
+        latex, display = (match[1], "block") if match[1] else (match[2], "inline")
+        made = convert(" ".join(latex.split()), display=display)
+        if "\\" in made:  # a command that the library doesn't know is left as it is
+            raise PluginError(f"docs: {page.file.src_uri}: no MathML for the formula {latex.strip()}")
+        made = re.sub(r"(<m[io]>(?:log|exp|max|min|clip)</m[io]>)(?!<mo stretchy)", r'\1<mspace width="0.17em"/>', made)
+        made = re.sub(r"<mo>(log|exp|max|min|clip)</mo>", r"<mi>\1</mi>", made)
+        page.formulas.append(f'<span class="formula">{made}</span>' if display == "block" else made)
+        return f"xFORMULA{len(page.formulas) - 1}x"
+
+    parts, end = [], 0
+    for code in CODE.finditer(markdown):
+        parts += [FORMULA.sub(mathml, markdown[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*parts, FORMULA.sub(mathml, markdown[end:])])
+
+
+def put_in_formulas(text: str, page) -> str:
+    return re.sub(r"xFORMULA(\d+)x", lambda match: page.formulas[int(match[1])], text)
+
+
+def link_tags(text: str, page, config) -> str:
+    """HTML in which every tag of a detail leads to its section; those in links and headings stay as they are."""
+    names = dict(HEADING.findall((Path(config.docs_dir) / "details.md").read_text()))
+    here = page.file.src_uri == "details.md"
+    address = "" if here else get_relative_url("details.html", page.url)
+
+    def link(match):
+        if match[0] not in names:
+            return match[0]
+        name = html.escape(names[match[0]], quote=True)
+        return f'<a class="tag" href="{address}#{match[0]}" title="{name}">{match[0]}</a>'
+
+    parts, inside = re.split(r"(<[^>]*>)", text), []
+    for i, part in enumerate(parts):
+        if element := re.match(r"<(/?)(a|h\d|svg|math|script|style|button)\b", part):
+            inside = inside[:-1] if element[1] else [*inside, element[2]]
+        elif not inside and not part.startswith("<"):
+            whole = part == "impala" and parts[i - 1 : i + 2 : 2] == ["<code>", "</code>"]
+            parts[i] = link(re.match("impala", part)) if whole else TAG.sub(link, part)
+    return "".join(parts)
+
+
+def put_in_drawings(text: str, config) -> str:
+    """HTML with the SVG itself in place of a picture of it. It is dark where the page is, not where the system is."""
+
+    def drawing(match):
+        svg = (Path(config.docs_dir) / "images" / f"{match[2]}.svg").read_text()
+        dark = r"@media \(prefers-color-scheme: dark\) \{ (svg\.drawing \{.*?\}) \}"
+        svg = re.sub(dark, r'[data-md-color-scheme="slate"] \1', svg)
+        return svg.replace("<svg ", f'<svg role="img" aria-label="{match[1]}" ', 1)
+
+    return re.sub(r'<img alt="([^"]*)" src="images/([\w-]+)\.svg" ?/?>', drawing, text)
 
 
 def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri.startswith("source/"):
         return markdown
-    details_page = Path(config.docs_dir) / "details.md"
-    page_ids = (
-        set(re.findall(r"""(?:\{[^}]*#|id=["'])([\w-]+)""", details_page.read_text()))
-        if details_page.exists()
-        else set()
-    )
+    markdown = HEADING.sub(r"### `\1` \2 {#\1}", markdown)
+    markdown = take_out_formulas(markdown, page)
     scripts = re.search(r"<!-- scripts (.+?) -->", markdown)
     stem = Path(page.file.src_uri).stem
     names = scripts[1].split() if scripts else [stem] if (ROOT / "cleanrl" / f"{stem}.py").is_file() else []
@@ -266,7 +345,7 @@ def on_page_markdown(markdown, page, config, files):
         missing = [name for name in (names[:1] if part == "metrics" else names) if name not in placed]
         if part == "result" and "<!-- results " in markdown:
             missing = []
-        blocks = [(name, block) for name in missing if (block := place(part, [name], page_ids))]
+        blocks = [(name, block) for name in missing if (block := place(part, [name]))]
         if part == "options":
             blocks = [(name, block if name == names[0] else options(name, unlike=names[0])) for name, block in blocks]
         if blocks:
@@ -280,7 +359,7 @@ def on_page_markdown(markdown, page, config, files):
     def fill(match):
         if match[1] not in {*PARTS, "stages"}:
             return match[0]
-        return place(match[1], (match[2] or "").split(), page_ids)
+        return place(match[1], (match[2] or "").split())
 
     # a table that report.py keeps between two comments is left as it is
     markdown = re.sub(r"^<!-- (\w+)((?: \w+)*) -->\n(?!\|)", lambda m: fill(m) + "\n", markdown, flags=re.MULTILINE)
@@ -292,6 +371,7 @@ def on_page_markdown(markdown, page, config, files):
         uri = uri if path.suffix in (".png", ".svg") else f"{uri}.md"
         return f"]({uri}{'#L-' + match[2] if match[2] else ''})"
 
+    markdown = NAMED.sub(lambda m: f"]({m[1]}#L{line_of(target(m[1])[0], m[2])})", markdown)
     markdown = LINK.sub(link, markdown)
     coming = {
         name for names in SECTIONS.values() for name in names if not (Path(config.docs_dir) / f"{name}.md").exists()
@@ -302,12 +382,12 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    if not page.file.src_uri.startswith("source/"):
-        return html
-    path = ROOT / page.file.src_uri.removeprefix("source/").removesuffix(".md")
-    try:
-        lexer = get_lexer_for_filename(path.name)
-    except ClassNotFound:
-        lexer = TextLexer()
-    formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, cssclass="highlight source")
-    return html + highlight(path.read_text(), lexer, formatter)
+    if page.file.src_uri.startswith("source/"):
+        path = ROOT / page.file.src_uri.removeprefix("source/").removesuffix(".md")
+        try:
+            lexer = get_lexer_for_filename(path.name)
+        except ClassNotFound:
+            lexer = TextLexer()
+        formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, cssclass="highlight source")
+        return link_tags(html + highlight(path.read_text(), lexer, formatter), page, config)
+    return put_in_formulas(link_tags(put_in_drawings(html, config), page, config), page)

@@ -416,14 +416,14 @@ def details(scripts: dict[str, Script], root: Path) -> tuple[Path, str, str, dic
 def check_details(scripts: dict[str, Script], root: Path) -> Iterator[str]:
     """Each tag has a section with all its parts, and each section a tag; links lead to where tags and tests are."""
     _, text, fixed, tests = details(scripts, root)
-    parts = re.split(r"^##(?:# `([\w-]+)`\n| .*\n)", text, flags=re.M)
+    parts = re.split(r'^##(?:# <a id="([\w-]+)"></a>`\1` \S.*\n| .*\n)', text, flags=re.M)
     sections = {tag: part for tag, part in zip(parts[1::2], parts[2::2]) if tag}
     carried = {tag for script in scripts.values() for tag in tag_lines(script.text)}
     for tag in sorted(carried ^ sections.keys()):
         what = "has no section; say what it is, why, its source and its test" if tag in carried else "is in no script"
         yield f"docs/details.md · {tag}: {what}"
     for tag, section in sections.items():
-        for part in ("**", "\nWhy: ", "\nSource: ", f"\n<!-- code {tag} -->\n", "\nTest: [`test_"):
+        for part in ("\nWhy: ", "\nSource: ", f"\n<!-- code {tag} -->\n", "\nTest: [`test_"):
             if part not in section:
                 yield f"docs/details.md · {tag}: lacks {part.strip()!r}; see the other sections"
         for test, file in TEST_LINK.findall(section):

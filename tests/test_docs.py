@@ -18,13 +18,17 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import build_it
+import drawings
 import pytest
 import torch
 
@@ -127,15 +131,6 @@ def fill_in_run(argv, folder, python):
     return [word.replace("runs/RUN", str(runs[-1].parent.relative_to(folder))) for word in argv]
 
 
-def apply(diff, path):
-    """A hunk without line numbers: the lines that it takes and keeps must stand in the file once."""
-    lines = diff.splitlines(keepends=True)
-    old, new = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
-    text = path.read_text()
-    assert text.count(old) == 1, f"{path.name} has these lines {text.count(old)} times:\n{old}"
-    path.write_text(text.replace(old, new))
-
-
 def check_elsewhere(command):
     """Whether a command isn't run here, and then what it needs is there."""
     if command in ELSEWHERE:
@@ -173,7 +168,8 @@ def test_commands_and_examples_of_a_page(page, python, tmp_path):
         if block.title and block.language == "python":
             (tmp_path / block.title).write_text(block.text)
         elif block.title and block.language == "diff":
-            apply(block.text, tmp_path / block.title)
+            path = tmp_path / block.title
+            path.write_text(build_it.apply(block.text, path.read_text()))
         elif block.title == "output":
             assert output == block.text
         elif block.language == "bash":
@@ -208,6 +204,12 @@ def test_commands_and_examples_of_a_page(page, python, tmp_path):
 # --------------------------------------------------------------------------------------------------------------- Links
 
 
+@cache
+def text_of(path):
+    return path.read_text()
+
+
+@cache
 def slugs(page):
     """The anchors of a page: its headings as mkdocs names them, and ids that are given."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
@@ -218,6 +220,7 @@ def slugs(page):
     return found
 
 
+@cache
 def coming():
     """Pages that the navigation has a place for and that aren't written yet."""
     tree = ast.parse((ROOT / "docs" / "hooks.py").read_text())
@@ -230,7 +233,7 @@ def coming():
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_of_a_page_lead_to_files_lines_and_headings(page):
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    text = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"https?:|mailto:", link):
             continue
@@ -241,7 +244,11 @@ def test_links_of_a_page_lead_to_files_lines_and_headings(page):
         assert path.exists(), f"{page.name}: {link}"
         assert path.is_relative_to(ROOT), f"{page.name}: {link}"
         if line := re.fullmatch(r"L(\d+)(-L\d+)?", anchor):
-            assert int(line[1]) <= len(path.read_text().splitlines()), f"{page.name}: {link}"
+            assert int(line[1]) <= text_of(path).count("\n"), f"{page.name}: {link}"
+        elif anchor and path.suffix == ".py":
+            assert re.search(rf"^(def|class) {anchor}\b|# .*\[{anchor}\]", path.read_text(), re.M), (
+                f"{page.name}: {link}"
+            )
         elif anchor and path.suffix == ".md":
             generated = (
                 {"options", "details", "metrics", "results", "the-diff-to-the-parent"}
@@ -340,9 +347,9 @@ class Anchors(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The pages as mkdocs builds them, by their names."""
-    if not all(importlib.util.find_spec(name) for name in ("mkdocs", "material")):
+def site_folder(tmp_path_factory):
+    """The pages as mkdocs builds them."""
+    if not all(importlib.util.find_spec(name) for name in ("mkdocs", "material", "latex2mathml")):
         pytest.skip("mkdocs isn't installed; `make test` installs it, from requirements-docs.txt")
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
@@ -350,8 +357,14 @@ def site(tmp_path_factory):
         build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
     )
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
-    pages = {str(path.relative_to(folder)): Anchors(path.read_text()) for path in folder.rglob("*.html")}
-    return pages, {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(site_folder):
+    """The built pages by their names, and the names of all files."""
+    pages = {str(path.relative_to(site_folder)): Anchors(path.read_text()) for path in site_folder.rglob("*.html")}
+    return pages, {str(path.relative_to(site_folder)) for path in site_folder.rglob("*")}
 
 
 def test_every_link_of_the_site_leads_somewhere(site):
@@ -408,3 +421,166 @@ def test_speed_is_what_was_measured(site):
     for path in ROOT.glob("benchmark/results/throughput/*.json"):
         measured = json.loads(path.read_text())["medians"]["script"]["steps_per_second"]
         assert f"{measured:,.0f}" in site[0]["speed.html"].text, path.name
+
+
+class Tags(HTMLParser):
+    """The tags of details in the text of a page, each with the link that it stands in, or None; not those of headings,
+    drawings and formulas."""
+
+    TAG = re.compile(r"\b(?:core|atari|cont|lstm|multi|aux|plus)-\d+\b|(?<=\[)impala(?=\])")
+
+    def __init__(self, html):
+        super().__init__()
+        self.inside, self.link, self.headings, self.tags = [], None, [], []
+        self.feed(re.search(r"<article.*?</article>", html, re.S)[0])
+
+    def handle_starttag(self, tag, attributes):
+        if re.fullmatch(r"h\d|svg|math|script|style", tag):
+            self.inside.append(tag)
+            self.headings += [""] if tag == "h3" else []
+        elif tag == "a":
+            self.link = dict(attributes).get("href") or self.link
+
+    def handle_endtag(self, tag):
+        if self.inside and tag == self.inside[-1]:
+            self.inside.pop()
+        elif tag == "a":
+            self.link = None
+
+    def handle_data(self, text):
+        if "h3" in self.inside:
+            self.headings[-1] += text
+        elif not self.inside:
+            self.tags += [(tag, self.link) for tag in self.TAG.findall(text)]
+
+
+def test_every_tag_of_a_page_or_listing_links_to_its_section(site):
+    pages, _ = site
+    sections = dict(
+        re.findall(r'^### <a id="([\w-]+)"></a>`\1` (.+)$', (ROOT / "docs" / "details.md").read_text(), re.M)
+    )
+    assert len(sections) >= 43 and set(sections) <= pages["details.html"].ids
+    headings = Tags(pages["details.html"].text).headings
+    assert [heading.rstrip("¶") for heading in headings] == [f"{tag} {name}" for tag, name in sections.items()]
+    some = {}
+    for name, page in pages.items():
+        if name == "404.html":
+            continue
+        address = os.path.relpath("details.html", Path(name).parent) if name != "details.html" else ""
+        tags = [(tag, link) for tag, link in Tags(page.text).tags if tag in sections]
+        for tag, link in tags:
+            # or an own link of the page, to the line with the tag
+            assert link and (link == f"{address}#{tag}" or "source/cleanrl/" in link), f"{name}: {tag}: {link}"
+        some[name] = len(tags)
+    assert all(some[f"source/cleanrl/{script}.py.html"] > 20 for script in SCRIPTS)
+    assert some["ppo.html"] > 15 and some["details.html"] > 5 and some["ppo_atari_lstm.html"] > 20
+    assert f'<a class="tag" href="#core-13" title="{sections["core-13"]}">' in pages["details.html"].text
+
+
+def test_formulas_are_mathml(site):
+    pages, _ = site
+    for name, page in pages.items():
+        assert "xFORMULA" not in page.text, name
+        prose = re.sub(r"<(pre|code|script|style|svg).*?</\1>", "", page.text, flags=re.S)
+        assert not re.search(r"\$\S|\\(frac|text|log|gamma|lambda)", prose), name
+    assert pages["gradients-by-hand.html"].text.count("<math ") > 80 and pages["details.html"].text.count("<math ") > 30
+    assert "<mi>&#x003B3;</mi>" in pages["details.html"].text
+
+
+def test_result_tables_have_no_column_of_the_machine(site):
+    pages, _ = site
+    for name in ("ppo.html", "ppo_continuous_action.html", "ppo_numpy.html"):
+        tables = re.findall(r"<th>environment</th>\n<th>ours</th>.*?</tr>", pages[name].text, re.S)
+        assert tables and all("baselines PPO" in table for table in tables), name
+        assert not any(re.search(r"minutes|steps/s", table) for table in tables), name
+
+
+# ---------------------------------------------------------------------------------------------------------- In pictures
+
+
+def test_drawings_are_what_their_script_draws(tmp_path):
+    for draw in drawings.ALL:
+        draw(tmp_path)
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in (ROOT / "docs" / "images").glob("*.svg")}
+    used = "".join(page.read_text() for page in PAGES)
+    assert len(drawn) == 5 and all(f"](images/{name})" in used for name in drawn)
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    parts = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def test_drawings_are_readable_in_both_colour_schemes():
+    """WCAG asks for a contrast of 4.5 for text. The background is the theme's or a soft colour."""
+    for i in (0, 1):
+        colours = {name: pair[i] for name, pair in drawings.COLOURS.items()}
+        paper = colours["paper"]
+        for name in ("ink", "soft", "blue", "orange", "green", "violet"):
+            for background in (paper, colours.get(f"{name}-soft", paper)):
+                light, dark = sorted((luminance(colours[name]), luminance(background)), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) > 4.5, (name, background)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(programs):
+        pytest.skip("no chromium with chromedriver here: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(word)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    yield driver
+    driver.quit()
+
+
+WIDER = """
+const screen = document.documentElement.clientWidth, wider = [];
+if (document.documentElement.scrollWidth > screen) wider.push("page: " + document.documentElement.scrollWidth);
+for (const table of document.querySelectorAll("article table")) {
+    const heads = [...table.querySelectorAll("th")].map(th => th.textContent);
+    const box = table.closest(".md-typeset__scrollwrap");
+    if (heads.includes("ours") && box.scrollWidth > box.clientWidth) wider.push("results: " + box.scrollWidth);
+}
+for (const words of document.querySelectorAll("svg.drawing text")) {
+    const box = words.getBBox(), whole = words.ownerSVGElement.viewBox.baseVal;
+    if (box.x < 0 || box.y < 0 || box.x + box.width > whole.width || box.y + box.height > whole.height)
+        wider.push("drawing: " + words.textContent);
+}
+for (const math of document.querySelectorAll(".formula"))
+    if (math.scrollWidth > math.clientWidth) wider.push("formula: " + math.textContent);
+return [screen, wider];
+"""
+
+
+def test_no_page_is_wider_than_its_screen(site_folder, browser):
+    pages = [*sorted(site_folder.glob("*.html")), site_folder / "source" / "cleanrl" / "ppo.py.html"]
+    for width in (1400, 390):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        for page in pages:
+            browser.get(page.as_uri())
+            for _ in range(50):  # until the theme has put its tables into boxes that scroll
+                if browser.execute_script("return !document.querySelector('article :not(.md-typeset__table) > table')"):
+                    break
+                time.sleep(0.1)
+            screen, wider = browser.execute_script(WIDER)
+            if width == 390:  # tables and formulas scroll in themselves
+                wider = [found for found in wider if found.startswith("page")]
+            assert screen == width and not wider, f"{page.name} at {width}: {wider}"
+
+
+def test_drawings_follow_the_colour_scheme_of_the_page(site_folder, browser):
+    browser.get((site_folder / "how-an-episode-ends.html").as_uri())
+    fill = "return getComputedStyle(document.querySelector('svg.drawing text[style*=green]')).fill"
+    found = []
+    for scheme, i in (("default", 0), ("slate", 1)):
+        browser.execute_script("document.body.setAttribute('data-md-color-scheme', arguments[0])", scheme)
+        red, green, blue = (int(drawings.COLOURS["green"][i][k : k + 2], 16) for k in (1, 3, 5))
+        found.append(browser.execute_script(fill) == f"rgb({red}, {green}, {blue})")
+    assert found == [True, True]

@@ -102,8 +102,10 @@ MISTAKES = [  # file, what is in it, what it becomes, what the one problem that 
     (DETAILS, "[`test_weights_are", "[`test_are", "details.md · core-2: tests/test_details.py holds no test_are"),
     (DETAILS, "/test_details.py#L", "/test_other.py#L", "details.md · core-1: tests/test_other.py holds no"),
     (DETAILS, "\nWhy: ", "\n", "docs/details.md · core-1: lacks 'Why:'"),
-    (DETAILS, "### `core-13`", "### `core-99`", "docs/details.md · core-13: has no section"),
-    (DETAILS, "### `core-13`", "### `core-99`", "docs/details.md · core-99: is in no script"),
+    (DETAILS, '"core-13"></a>`core-13`', '"core-99"></a>`core-99`', "docs/details.md · core-13: has no section"),
+    (DETAILS, '"core-13"></a>`core-13`', '"core-99"></a>`core-99`', "docs/details.md · core-99: is in no script"),
+    (DETAILS, '"core-13"></a>', '"core-12"></a>', "docs/details.md · core-13: has no section"),
+    (DETAILS, "`core-13` Separate", "Separate", "docs/details.md · core-13: has no section"),
 ]
 
 

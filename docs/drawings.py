@@ -1,0 +1,242 @@
+"""Draws the pictures of the pages, docs/images/*.svg, each from what the scripts compute.
+
+    python docs/drawings.py
+
+An SVG takes its colours from variables with two sets of values, for light and for dark. docs/hooks.py makes it a part
+of its page, where the page's own switch decides.
+"""
+
+import sys
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "cleanrl"))
+import ppo  # noqa: E402
+import torch  # noqa: E402
+
+COLOURS = {  # of light, of dark
+    "paper": ("#ffffff", "#1e2129"),
+    "ink": ("#24292f", "#e6e8ef"), "soft": ("#5c6570", "#a9b1c0"), "line": ("#b4bcc6", "#59606e"),
+    "blue": ("#0a5fc2", "#6cb0ff"), "blue-soft": ("#cfe4fc", "#1a3d6a"),
+    "orange": ("#a84400", "#ffa357"), "orange-soft": ("#fde0c8", "#6a3a14"),
+    "green": ("#1a7340", "#63cf8e"), "green-soft": ("#cdeeda", "#1b5234"),
+    "violet": ("#7a3fbf", "#c79bff"), "violet-soft": ("#e8dafa", "#46306a"),
+}  # fmt: skip
+
+
+class Drawing:
+    """An SVG of given size, in px. Colours are names of COLOURS; y grows downwards."""
+
+    def __init__(self, width: int, height: int, says: str):
+        self.size, self.says, self.parts = (width, height), says, []
+
+    def add(self, name: str, content: str = "", style: str = "", **attributes) -> None:
+        words = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in attributes.items())
+        style = f' style="{style}"' if style else ""
+        self.parts.append(
+            f"<{name}{words}{style}>{escape(content)}</{name}>" if content else f"<{name}{words}{style}/>"
+        )
+
+    def text(self, x, y, words, colour="ink", size=15, anchor="middle", bold=False) -> None:
+        weight = {"font_weight": "bold"} if bold else {}
+        self.add("text", words, f"fill: var(--{colour})", x=x, y=y, font_size=size, text_anchor=anchor, **weight)
+
+    def line(self, points, colour="ink", width=1.5, dashes="") -> None:
+        path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        dashed = {"stroke_dasharray": dashes} if dashes else {}
+        self.add("path", style=f"stroke: var(--{colour})", d=path, fill="none", stroke_width=width, **dashed)
+
+    def box(self, x, y, width, height, fill="none", colour="line", radius=0) -> None:
+        style = f"fill: {'none' if fill == 'none' else f'var(--{fill})'}; stroke: var(--{colour})"
+        self.add(
+            "rect", style=style, x=round(x, 1), y=round(y, 1), width=round(width, 1), height=round(height, 1), rx=radius
+        )
+
+    def arrow(self, points, colour="ink", width=1.5, dashes="") -> None:
+        """A line with a head at its end."""
+        self.line(points, colour, width, dashes)
+        (x0, y0), (x1, y1) = points[-2:]
+        along = np.array([x1 - x0, y1 - y0]) / np.hypot(x1 - x0, y1 - y0) * 8
+        across = np.array([-along[1], along[0]]) / 2
+        end = np.array([x1, y1])
+        self.line([end - along + across, end, end - along - across], colour, width)
+
+    def save(self, path: Path) -> None:
+        width, height = self.size
+        light, dark = (" ".join(f"--{key}: {pair[i]};" for key, pair in COLOURS.items()) for i in (0, 1))
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" viewBox="0 0 {width} {height}" width="{width}" '
+            f'font-family="system-ui, sans-serif">\n<title>{escape(self.says)}</title>\n<style>\n'
+            f"svg.drawing {{ {light} }}\n@media (prefers-color-scheme: dark) {{ svg.drawing {{ {dark} }} }}\n</style>\n"
+        )
+        path.write_text(head + "\n".join(self.parts) + "\n</svg>\n")
+
+
+def clipped_objective(folder: Path) -> None:
+    """The objective of one sample by its ratio, from ppo_loss."""
+    drawing = Drawing(560, 300, "The clipped objective of a sample, for a positive and for a negative advantage")
+    ratios, clip_coef = torch.linspace(0.5, 1.5, 101), 0.2
+    zeros = torch.zeros_like(ratios)
+    for left, sign in ((20, 1.0), (300, -1.0)):
+        _, debug = ppo.ppo_loss(
+            ratios.log(), zeros, zeros, zeros, zeros, sign * torch.ones_like(ratios), zeros,
+            clip_coef, norm_adv=False, clip_vloss=False, ent_coef=0.0, vf_coef=0.0,
+        )  # fmt: skip
+        objective = -debug["losses/policy_loss"].numpy()
+
+        lowest = 0.5 if sign > 0 else -1.5
+
+        def place(ratio, value, left=left, lowest=lowest):
+            return left + 240 * (ratio - 0.5), 240 - 130 * (value - lowest)
+
+        x0, x1 = left, left + 240
+        edge = 1.2 if sign > 0 else 0.8
+        flat = sorted((place(edge, 0)[0], x1 if sign > 0 else x0))
+        drawing.box(flat[0], 70, flat[1] - flat[0], 170, fill="orange-soft", colour="orange-soft")
+        drawing.line([(x0, 240), (x1, 240)], "line")
+        for ratio, label in ((0.8, "1 − ε"), (1.0, "1"), (1.2, "1 + ε")):
+            x = place(ratio, 0)[0]
+            drawing.line([(x, 70), (x, 246)], "line", 1, "3 3")
+            drawing.text(x, 264, label, "soft", 14)
+        drawing.line([place(ratio, sign * ratio) for ratio in (0.5, 1.5)], "soft", 1.5, "5 4")
+        drawing.line([place(float(r), v) for r, v in zip(ratios, objective)], "blue", 3.5)
+        x, y = place(1.0, sign)
+        drawing.add("circle", style="fill: var(--blue)", cx=x, cy=y, r=6)
+        drawing.text((x0 + x1) / 2, 24, "A > 0: it went well" if sign > 0 else "A < 0: it went badly", bold=True)
+        drawing.text((flat[0] + flat[1]) / 2, 62, "gradient 0", "orange", 14)
+        drawing.text((x0 + x1) / 2, 288, "ratio r", "soft", 14)
+        drawing.text((x0 if sign > 0 else x1), 140, "dashed: A r", "soft", 14, "start" if sign > 0 else "end")
+        drawing.text((x0 if sign > 0 else x1), 120, "objective", "blue", 14, "start" if sign > 0 else "end")
+    drawing.save(folder / "clipped_objective.svg")
+
+
+def gae_sum(folder: Path) -> None:
+    """What each TD error weighs in the advantage of step t, from compute_gae: the derivative by the rewards."""
+    drawing = Drawing(560, 386, "The TD errors in the advantage of step t, to the end of the rollout or episode")
+    steps, ends = 9, 4
+    for top, done_at in ((30, None), (220, ends)):
+        rewards, dones = np.eye(steps), np.zeros((steps, steps))  # column k has a reward of 1 in step k
+        if done_at is not None:
+            dones[done_at] = 1.0  # the first step of the next episode
+        zeros = np.zeros(steps)
+        advantages, _ = ppo.compute_gae(rewards, np.zeros((steps, steps)), dones, zeros, zeros, 0.99, 0.95)
+        weights, base = advantages[0], top + 112
+        if done_at is None:
+            title = "In mid-episode: the sum reaches to the rollout's end"
+        else:
+            title = "An episode ends in step t + 3: the sum ends with it"
+        drawing.text(14, top - 8, title, anchor="start", bold=True)
+        for k, weight in enumerate(weights):
+            x = 20 + 52 * k
+            height, label = 90 * weight, "δₜ" + (f"₊{chr(0x2080 + k)}" if k else "")
+            if weight:
+                drawing.box(x, base - height, 36, height, "blue-soft", "blue")
+                drawing.text(x + 18, base - height - 6, f"{weight:.2f}", "blue", 13)
+            else:
+                drawing.text(x + 18, base - 8, "0", "soft", 14)
+            drawing.text(x + 18, base + 20, label, "ink" if weight else "soft")
+        drawing.line([(12, base), (20 + 52 * steps, base)], "line")
+        if done_at is None:
+            x = 20 + 52 * steps - 8
+            drawing.line([(x, top + 6), (x, base + 6)], "orange", 2)
+            drawing.text(x + 6, top + 52, "V(next", "orange", 14, "start")
+            drawing.text(x + 6, top + 70, "obs)", "orange", 14, "start")
+        else:
+            x = 20 + 52 * ends - 8
+            drawing.line([(x, top + 6), (x, base + 6)], "orange", 2)
+            drawing.text(x + 8, top + 30, "continues = 0", "orange", 14, "start")
+    drawing.text(14, 376, "bars: the weight (γλ)ᵏ, with γ = 0.99 and λ = 0.95", "soft", 14, "start")
+    drawing.save(folder / "gae_sum.svg")
+
+
+def dones_and_offsets(folder: Path) -> None:
+    """Two rollouts of five steps of an environment whose episodes take eight; what it observes is its step."""
+    says = "dones[t] marks an episode's first observation; the last pair is the next rollout's first"
+    drawing = Drawing(560, 308, says)
+    count, first = 0, 1
+    cell, left = 66, 92
+    for number, top in enumerate((34, 184)):
+        drawing.text(8, top - 10, f"rollout {number + 1}", anchor="start", bold=True)
+        for row, label in enumerate(("obs[t]", "dones[t]")):
+            drawing.text(left - 10, top + 22 + 36 * row, label, "soft", 15, "end")
+        for t in range(6):
+            x = left + cell * t + (20 if t == 5 else 0)
+            middle = x + (cell - 8) / 2
+            fill, frame, ink = ("green-soft", "green", "green") if first else ("none", "line", "ink")
+            for row, value in enumerate((count, first)):
+                drawing.box(x, top + 36 * row, cell - 8, 32, fill, "orange" if t == 5 else frame, 4)
+                drawing.text(middle, top + 22 + 36 * row, str(value), ink, bold=bool(first))
+            drawing.text(middle, top + 88, "next" if t == 5 else f"t = {t}", "orange" if t == 5 else "soft", 14)
+            if t < 5:
+                count, first = (0, 1) if count == 7 else (count + 1, 0)
+    x = left + cell * 5 + 20 + (cell - 8) / 2
+    drawing.arrow([(x, 128), (x, 152), (left + 29, 152), (left + 29, 180)], "orange")
+    drawing.text(left + 190, 146, "carries over: nothing is reset", "orange", 14)
+    said = "In rollout 2, step 2 ends the episode, and obs[3] is the first of the next one."
+    drawing.text(8, 298, said, "green", 14, "start")
+    drawing.save(folder / "dones_and_offsets.svg")
+
+
+def three_ends(folder: Path) -> None:
+    """The value that is taken for what would follow, by the reason why the experience stops."""
+    drawing = Drawing(560, 330, "A true end, a time limit and the rollout's end, and the value of what follows")
+    rows = [
+        ("True end: the pole fell", "green", "value of what follows: 0", "nothing follows"),
+        ("Time limit: cut after 500 steps", "orange", "0 as published; V(last observation)", "would have gone on"),
+        ("The rollout's end: time to learn", "blue", "value of what follows: V(next_obs)", "does go on"),
+    ]
+    for i, (title, colour, value, why) in enumerate(rows):
+        y, last = 62 + 110 * i, 16 + 44 * 6
+        drawing.text(10, y - 36, title, colour, anchor="start", bold=True)
+        drawing.line([(16, y), (last, y)], "ink", 2)
+        for k in range(6):
+            drawing.add("circle", style="fill: var(--ink)", cx=16 + 44 * k, cy=y, r=5)
+        if i == 0:
+            drawing.box(last - 13, y - 13, 26, 26, "green-soft", "green", 4)
+            drawing.text(last, y + 6, "✕", "green", 16)
+        else:
+            drawing.line([(last + 22, y - 20), (last + 22, y + 20)], colour, 2.5)
+            drawing.line([(last + 8, y), (last + 110, y)], "soft", 2, "5 5" if i == 1 else "")
+            drawing.add("circle", style=f"fill: var(--{colour})", cx=last, cy=y, r=7)
+            for k in (1, 2):
+                style = "fill: var(--paper); stroke: var(--soft)" if i == 1 else "fill: var(--ink)"
+                drawing.add("circle", style=style, cx=last + 44 * k, cy=y, r=5)
+        drawing.text(last + 126, y + 5, why, "soft", 14, "start")
+        drawing.text(16, y + 32, value + (", with --bootstrap-truncated" if i == 1 else ""), "ink", 14, "start")
+    drawing.save(folder / "three_ends.svg")
+
+
+def lstm_minibatches(folder: Path) -> None:
+    """Which samples go into which of four minibatches, without and with a memory."""
+    drawing = Drawing(560, 298, "Minibatches of shuffled samples, and of whole environments in time order")
+    environments, steps, side = 8, 10, 22
+    colours, rng = ("blue", "orange", "green", "violet"), np.random.default_rng(1)
+    shuffled = rng.permutation(np.repeat(np.arange(4), environments * steps // 4)).reshape(environments, steps)
+    whole = np.repeat(rng.permutation(np.repeat(np.arange(4), environments // 4))[:, None], steps, 1)
+    dones = {(1, 4), (3, 7), (4, 2), (6, 5), (6, 9)}
+    for left, title, owner in ((14, "No memory: single samples", shuffled), (316, "LSTM: whole environments", whole)):
+        drawing.text(left, 24, title, anchor="start", bold=True)
+        for i in range(environments):
+            for t in range(steps):
+                colour = colours[owner[i, t]]
+                drawing.box(left + side * t, 44 + side * i, side - 3, side - 3, f"{colour}-soft", colour, 3)
+            if owner is whole:
+                drawing.arrow([(left - 20, 53 + side * i), (left - 3, 53 + side * i)], "soft", 1.5)
+        drawing.text(left, 240, "time →", "soft", 14, "start")
+        drawing.text(left + side * steps, 240, f"{environments} environments", "soft", 14, "end")
+    for i, t in sorted(dones):
+        x = 316 + side * t - 1.5
+        drawing.line([(x, 42 + side * i), (x, 43 + side * (i + 1))], "ink", 3)
+    drawing.text(14, 270, "Colour: the minibatch. Arrow: the state at the rollout's start.", "soft", 14, "start")
+    drawing.text(14, 288, "Thick line: an episode ends, the state starts from 0.", "soft", 14, "start")
+    drawing.save(folder / "lstm_minibatches.svg")
+
+
+ALL = (clipped_objective, gae_sum, dones_and_offsets, three_ends, lstm_minibatches)
+
+if __name__ == "__main__":
+    for draw in ALL:
+        draw(DOCS / "images")
