@@ -469,8 +469,8 @@ def test_every_tag_of_a_page_or_listing_links_to_its_section(site):
         address = os.path.relpath("details.html", Path(name).parent) if name != "details.html" else ""
         tags = [(tag, link) for tag, link in Tags(page.text).tags if tag in sections]
         for tag, link in tags:
-            # or an own link of the page, to the line with the tag
-            assert link and (link == f"{address}#{tag}" or "source/cleanrl/" in link), f"{name}: {tag}: {link}"
+            # or a link of the page itself, to the line or the diff of the tag
+            assert link and (link == f"{address}#{tag}" or link.startswith("source/")), f"{name}: {tag}: {link}"
         some[name] = len(tags)
     assert all(some[f"source/cleanrl/{script}.py.html"] > 20 for script in SCRIPTS)
     assert some["ppo.html"] > 15 and some["details.html"] > 5 and some["ppo_atari_lstm.html"] > 20

@@ -1,0 +1,40 @@
+"""The program of docs/build-it.md after any of its steps: python docs/build_it.py 7 > my_ppo.py"""
+
+import argparse
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).with_name("build-it.md")
+BLOCK = re.compile(r"^```(\w+) title=\"my_ppo\.py\"\n(.*?)^```$", re.M | re.S)
+HUNK = re.compile(r"^@@.*\n", re.M)
+
+
+def apply(diff: str, text: str) -> str:
+    """The text with the hunks of a diff without line numbers. The lines that a hunk keeps and takes must stand in the
+    text once; hunks are parted by lines that begin with @@. Raises ValueError."""
+    for hunk in filter(None, HUNK.split(diff)):
+        lines = hunk.splitlines(keepends=True)
+        old, new = ("".join(line[1:] or "\n" for line in lines if line[0] in signs) for signs in (" \n-", " \n+"))
+        if (times := f"\n{text}".count(f"\n{old}")) != 1:
+            raise ValueError(f"these lines stand in it {times} times, and should once:\n{old}")
+        text = f"\n{text}".replace(f"\n{old}", f"\n{new}")[1:]
+    return text
+
+
+def versions() -> list[str]:
+    """The program after each step, from the empty file before the first."""
+    texts = [""]
+    for language, block in BLOCK.findall(PAGE.read_text()):
+        texts.append(apply(block, texts[-1]) if language == "diff" else block)
+    return texts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    texts = versions()
+    parser.add_argument("step", type=int, choices=range(1, len(texts)), help="the last step that it has")
+    print(texts[parser.parse_args().step], end="")
+
+
+if __name__ == "__main__":
+    main()

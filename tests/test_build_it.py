@@ -1,0 +1,155 @@
+"""docs/build-it.md: the program runs after every step and does what the step is for; the last one computes what ppo.py
+computes and learns; the page says of it what is so."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import build_it
+import numpy as np
+import ppo
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "build-it.md").read_text()
+VERSIONS = build_it.versions()
+STEPS = range(1, len(VERSIONS))
+LAST = VERSIONS[-1]
+BLOCKS = [block for _, block in build_it.BLOCK.findall(PAGE)]
+
+
+def small(text, total_timesteps, **settings):
+    """The program with fewer steps, and with other settings."""
+    for name, value in ({"total_timesteps": total_timesteps} | settings).items():
+        text, times = re.subn(rf"(?m)^{name} = [^#\n]+", f"{name} = {value}", text)
+        assert times == 1, name
+    return text
+
+
+@pytest.fixture
+def play(in_tmp_path, monkeypatch, capsys):
+    """Runs a program in this process, four updates by default; returns its variables and what it printed."""
+
+    def play(text, total_timesteps=4 * 512, **settings):
+        Path("my_ppo.py").write_text(small(text, total_timesteps, **settings))
+        monkeypatch.setattr(sys, "argv", ["my_ppo.py", "3"])
+        with torch.random.fork_rng():
+            variables = runpy.run_path("my_ppo.py", run_name="__main__")
+        return variables, capsys.readouterr().out
+
+    return play
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_it_runs_after_every_step(step, play):
+    v, printed = play(VERSIONS[step])
+    assert re.fullmatch(r"seed 3: mean return of the last 100 episodes: \d+\.\d", printed.splitlines()[-1])
+    assert sum(v["ended"]) + v["running"].sum() == 4 * 512  # CartPole pays 1 a step: no step is lost or counted twice
+    if step >= 2:  # a done marks the first observation of an episode; before any other, the cart went on at its speed
+        obs, ahead = v["obs"], v["obs"][:-1, :, 0] + 0.02 * v["obs"][:-1, :, 1]
+        goes_on = np.isclose(obs[1:, :, 0], ahead, atol=1e-6)
+        assert 0 < v["dones"].sum() < 100 and (v["dones"][1:] == ~goes_on).all()
+    if step in (4, 5):  # nothing is learned yet, so the policy of the rollout is that of now
+        with torch.no_grad():
+            _, log_probs, _, values = v["agent"].get_action_and_value(
+                torch.from_numpy(v["obs"]), torch.from_numpy(v["actions"])
+            )
+        np.testing.assert_allclose(v["log_probs"], log_probs, atol=1e-6)
+        np.testing.assert_allclose(v["values"], values, atol=1e-6)
+    if step >= 5:
+        names = ("rewards", "values", "dones", "next_value", "next_done", "gamma", "gae_lambda")
+        advantages, returns = ppo.compute_gae(*(v[name] for name in names))
+        np.testing.assert_allclose(v["advantages"], advantages, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(v["returns"], returns, rtol=1e-5, atol=1e-5)
+    if step >= 6:
+        assert v["optimizer"].state_dict()["state"][0]["step"] == 4 * 4 * 4
+
+
+def test_the_last_one_computes_what_ppo_py_computes(play):
+    v, _ = play(LAST)
+    mb, args = v["mb"], ppo.Args()
+    batch = [v[f"b_{name}"][mb] for name in ("log_probs", "values", "advantages", "returns")]
+    loss, debug = ppo.ppo_loss(
+        v["log_prob"], v["entropy"], v["value"], *batch,
+        args.clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
+    )  # fmt: skip
+    assert v["loss"].item() == pytest.approx(loss.item(), abs=1e-6)
+    logged = [debug[f"losses/{name}"].mean().item() for name in ("policy_loss", "value_loss", "entropy", "approx_kl")]
+    assert v["losses"][-1] == pytest.approx(logged, abs=1e-6)
+    for name in ("gamma", "gae_lambda", "learning_rate", "update_epochs", "num_minibatches", "num_envs", "num_steps",
+                 "clip_coef", "vf_coef", "ent_coef", "max_grad_norm", "target_kl"):  # fmt: skip
+        assert v[name] == getattr(args, name), name
+    for mine, theirs in ((v["agent"].actor, 0.01), (v["agent"].critic, 1.0)):
+        fresh = v["mlp"](mine[-1].out_features, theirs)
+        weights = [layer.weight.detach() for layer in fresh if hasattr(layer, "weight")]
+        assert [torch.linalg.matrix_norm(w, 2).item() for w in weights] == pytest.approx(
+            [2**0.5, 2**0.5, theirs], abs=1e-5
+        )
+
+
+def test_the_norm_the_rate_and_the_kl_are_what_their_steps_say(play):
+    v, _ = play(LAST)
+    gradients = torch.cat([p.grad.flatten() for p in v["agent"].parameters()])
+    assert gradients.norm() <= v["max_grad_norm"] + 1e-5
+    assert v["optimizer"].param_groups[0]["lr"] == pytest.approx(v["learning_rate"] / v["num_updates"])
+    assert v["optimizer"].param_groups[0]["eps"] == 1e-5
+    rows = Path("my_ppo.csv").read_text().splitlines()
+    assert len(rows) == 1 + v["num_updates"] and len({row.count(",") for row in rows}) == 1
+    v, _ = play(LAST, target_kl="-1.0")
+    assert len(v["losses"]) == v["num_minibatches"]  # one epoch, after which the KL is above
+
+
+def test_the_last_one_learns_as_typed(tmp_path):
+    """At random an episode lasts 22 steps."""
+    build = [sys.executable, ROOT / "docs" / "build_it.py", str(STEPS[-1])]
+    text = subprocess.run(build, capture_output=True, text=True, check=True).stdout
+    assert text == LAST
+    (tmp_path / "my_ppo.py").write_text(small(text, 40 * 512))
+    done = subprocess.run([sys.executable, "my_ppo.py", "2"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr
+    *_, line, end = done.stdout.splitlines()
+    assert re.fullmatch(r" 20,480 steps: mean return [\d.]+, KL 0\.\d+", line)
+    assert float(end.split()[-1]) > 44
+
+
+def test_what_the_page_says_of_the_program():
+    assert len(STEPS) == 13 and len(re.findall(r"^## \d+\. ", PAGE, re.M)) == 13
+    assert f"{len(LAST.splitlines())} lines" in PAGE and 120 <= len(LAST.splitlines()) <= 140
+    for number, block in enumerate(BLOCKS[1:], 2):
+        assert 0 < len(re.findall(r"^[-+]", block, re.M)) <= 36, f"step {number} is more than a few lines"
+    for text in VERSIONS[1:]:
+        unused = [] if text is LAST else ["--ignore", "B007"]  # of a loop that a later step uses
+        for words in (["check", *unused], ["format", "--check"]):
+            ruff = [Path(sys.executable).with_name("ruff"), *words, "--stdin-filename", "my_ppo.py", "-"]
+            done = subprocess.run(ruff, input=text, cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout
+
+
+def test_its_lines_are_where_the_page_says_in_ppo_py():
+    """A row of the last table: step, code in backticks, link to the definition or tag in ppo.py, its code."""
+    table = PAGE.partition("## Where it is in ppo.py")[2]
+    rows = re.findall(r"^\| (\d+) \| `(.+?)` \| \[.+?\]\(\.\./cleanrl/ppo\.py#([\w-]+)\) \| `(.+?)` \|$", table, re.M)
+    assert len(rows) == len(re.findall(r"^\| \d", table, re.M)) and {int(row[0]) for row in rows} == set(STEPS)
+    source = (ROOT / "cleanrl" / "ppo.py").read_text()
+    for step, mine, name, theirs in rows:
+        added = "\n".join(re.findall(r"^\+(.*)", BLOCKS[int(step) - 1], re.M)) or BLOCKS[0]
+        assert mine in added, f"step {step} brings no {mine}"
+        if re.fullmatch(r"[a-z]+-\d+", name):
+            where = "\n".join(re.findall(rf"^.*\[{name}\](?:.*\n){{2}}", source, re.M))  # the line and the next
+        else:
+            where = re.search(rf"(?ms)^(?:class|def) {name}\b.*?(?=^(?:class|def|# -))", source)[0]
+        assert theirs in where, f"ppo.py#{name} holds no {theirs}"
+
+
+def test_a_diff_that_does_not_fit_is_refused():
+    text = "a = 1\nb = 2\na = 1\n"
+    assert (
+        build_it.apply("@@ top\n a = 1\n-b = 2\n+b = 3\n@@ end\n b = 3\n+c = 4\n", text)
+        == "a = 1\nb = 3\nc = 4\na = 1\n"
+    )
+    for wrong in (" a = 1\n+c = 3\n", "-c = 3\n"):
+        with pytest.raises(ValueError, match="should once"):
+            build_it.apply(wrong, text)
