@@ -138,7 +138,7 @@ def test_help_has_the_groups_of_the_file(capsys, script):
     assert groups == {
         name: [f"--{field.replace('_', '-')}" for field in names] for name, names in zip(written[::2], fields)
     }
-    assert list(groups) == ["run", "environment", "PPO", "speed"]
+    assert list(groups)[:3] == ["run", "environment", "PPO"] and list(groups)[3:] in (["speed"], [])
 
 
 def test_defaults_are_those_of_the_paper_and_cleanrl():
