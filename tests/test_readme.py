@@ -62,6 +62,21 @@ def test_the_version_is_one():
     assert newest[1] == version and f"\ndate-released: {newest[2]}\n" in (ROOT / "CITATION.cff").read_text()
 
 
+def test_what_github_reads_has_the_fields_that_it_asks_for():
+    yaml = pytest.importorskip("yaml")  # mkdocs brings it
+    (job,) = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"].values()
+    assert {"run": "make test"} in job["steps"] and len(job["strategy"]["matrix"]["python"]) == 3
+    for name in ("bug", "question"):
+        form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text())
+        assert {"name", "description", "body"} <= form.keys()
+        fields = [part for part in form["body"] if part["type"] != "markdown"]
+        assert len({part["id"] for part in fields}) == len(fields) >= 3
+        assert all(part["attributes"]["label"] for part in fields)
+        assert all(isinstance(x, str) for part in fields for x in part["attributes"].get("options", []))
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors", "version", "license"} <= citation.keys()
+
+
 # -------------------------------------------------------------------------------------------------------------- Blocks
 
 
