@@ -225,4 +225,4 @@ def test_make_gallery_is_the_command():
 def test_a_checkpoint_of_an_agent_is_kept_slim():
     for agent in AGENTS:
         for path in gallery.checkpoints(agent.folder):
-            assert len(gallery.slim(path)) == pytest.approx(path.stat().st_size, rel=0.05), path
+            assert path.stat().st_size < 1.1 * len(gallery.slim(path)) + 2000, path
