@@ -183,8 +183,7 @@ class VectorEnv:
     def reset(self, seeds: list[int]) -> np.ndarray:
         """Makes N games, since a used one need not begin like a new one. Returns observations (N, 1, 84, 84)."""
         self.close()
-        processes = self.vectorization == "async" and len(seeds) > 1
-        vector = gym.vector.AsyncVectorEnv if processes else gym.vector.SyncVectorEnv
+        vector = gym.vector.AsyncVectorEnv if self.vectorization == "async" and seeds[1:] else gym.vector.SyncVectorEnv
         self.envs = vector([self.make] * len(seeds), autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
         frames, _ = self.envs.reset(seed=seeds)
         return frames[:, None]

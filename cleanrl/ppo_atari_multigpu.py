@@ -186,8 +186,7 @@ class VectorEnv:
     def reset(self, seeds: list[int]) -> np.ndarray:
         """Makes N games, since a used one need not begin like a new one. Returns observations (N, 4, 84, 84)."""
         self.close()
-        processes = self.vectorization == "async" and len(seeds) > 1
-        vector = gym.vector.AsyncVectorEnv if processes else gym.vector.SyncVectorEnv
+        vector = gym.vector.AsyncVectorEnv if self.vectorization == "async" and seeds[1:] else gym.vector.SyncVectorEnv
         self.envs = vector([self.make] * len(seeds), autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
         frames, _ = self.envs.reset(seed=seeds)
         self.stack = np.repeat(frames[:, None], 4, axis=1)
@@ -360,7 +359,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    (acting := copy.deepcopy(agent).requires_grad_(False)).network.to(agent.dtype)  # bf16 is cast once an update
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, with the same alignment
+    acting.network.to(agent.dtype)  # once an update, instead of in every call
     dist.broadcast(parameters.data, 0)  # [aux-2] the same seed gave the same, if torch is the same everywhere
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints

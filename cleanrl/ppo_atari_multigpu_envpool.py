@@ -371,7 +371,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    (acting := copy.deepcopy(agent).requires_grad_(False)).network.to(agent.dtype)  # bf16 is cast once an update
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, with the same alignment
+    acting.network.to(agent.dtype)  # once an update, instead of in every call
     dist.broadcast(parameters.data, 0)  # [aux-2] the same seed gave the same, if torch is the same everywhere
     act, estimate, differentiate = tensor_functions(agent, acting, parameters, args)
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]

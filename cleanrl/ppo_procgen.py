@@ -362,7 +362,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision, args.channels_last).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    (acting := copy.deepcopy(agent).requires_grad_(False)).network.to(agent.dtype)  # bf16 is cast once an update
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, with the same alignment
+    acting.network.to(agent.dtype)  # once an update, instead of in every call
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator, statistics=envs)
     run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video

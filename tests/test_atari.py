@@ -7,6 +7,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 import time
 from itertools import pairwise
@@ -490,6 +491,58 @@ def test_bf16_computes_the_convolutions_in_bfloat16_and_the_rest_in_float32():
         assert one.dtype == other.dtype
     for i in (1, 2, 3):
         assert torch.allclose(results[0][i], results[1][i], atol=0.02) and not torch.equal(results[0][3], results[1][3])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_rollouts_act_by_the_weights_of_now_cast_once_an_update(in_tmp_path, monkeypatch, precision):
+    act, trained, seen = ppo.Agent.get_action_and_value, [], []
+
+    def spy(agent, obs, action=None, noise=None):
+        result = act(agent, obs, action, noise)
+        if noise is not None:
+            seen.append([parameter.clone() for parameter in agent.parameters()])
+            assert len(trained) == 1 and agent is not trained[0]
+            for own, of_training in zip(agent.parameters(), trained[0].parameters()):
+                assert torch.equal(own, of_training.to(own.dtype)) and not own.requires_grad
+            half = agent.network[0].weight.dtype == torch.bfloat16
+            assert half == (precision == "bf16") and agent.critic.weight.dtype == torch.float32
+            with torch.no_grad():  # as by the weights themselves, which autocast casts in every call
+                for one, other in zip(result, act(trained[0], obs, noise=noise)):
+                    assert torch.equal(one, other)
+        return result
+
+    def keep(run, model, **kept):
+        trained.append(model)
+        return original(run, model=model, **kept)
+
+    original = ppo.Run.keep
+    monkeypatch.setattr(ppo.Agent, "get_action_and_value", spy)
+    monkeypatch.setattr(ppo.Run, "keep", keep)
+    train(precision=precision)
+    assert len(seen) == 6 * 8 and not torch.equal(seen[0][0], seen[-1][0])
+
+
+FREED = """
+import sys, torch, ppo_atari as ppo
+def rss():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+sys.path.insert(0, sys.argv[1])
+ppo.main(ppo.Args(
+    env_id="environments_atari:Noise-v0", total_timesteps=24, num_envs=3, num_steps=8, num_minibatches=2, num_threads=1,
+    update_epochs=1, cuda=False,
+))
+x = [torch.ones(2**23) for _ in range(8)]  # 256 MiB
+full = rss()
+del x
+print(full - rss())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
+def test_memory_that_is_freed_stays_with_the_process(in_tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(ppo.__file__).parent))
+    done = subprocess.run([sys.executable, "-c", FREED, str(TESTS)], capture_output=True, text=True, check=True)
+    assert int(done.stdout.splitlines()[-1]) < 2**26
 
 
 def test_evaluation_plays_whole_games_and_repeats_them(fake):
