@@ -1,4 +1,4 @@
-"""Hyperparameters that solve an environment, found by tune.py and confirmed on seeds that no search saw.
+"""Hyperparameters that solve an environment, confirmed on five seeds by which nothing was chosen.
 
     python benchmark/recipes.py                               what there is
     python benchmark/recipes.py LunarLander-v3                prints the command line
@@ -26,7 +26,7 @@ import tyro
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES, AGENTS, PAGE = ROOT / "benchmark" / "recipes.toml", ROOT / "benchmark" / "agents", ROOT / "docs" / "recipes.md"
 NAME = "recipes"  # --exp-name of the runs behind the table
-SEEDS = range(101, 106)  # of those runs
+SEEDS = 5  # of those runs, from 101 or the recipe's first_seed on
 
 
 @dataclass
@@ -53,6 +53,12 @@ def command(recipe: dict, *more: str) -> list[str]:
     return ["python", f"cleanrl/{recipe['script']}.py", *more, *recipe["arguments"].split()]
 
 
+def seeds(recipe: dict) -> list[int]:
+    """Seeds that nothing was chosen by."""
+    first = recipe.get("first_seed", 101)
+    return [*range(first, first + SEEDS)]
+
+
 def call(words: list[str], **options) -> subprocess.CompletedProcess:
     """A command line, with the Python that runs this one."""
     return subprocess.run([sys.executable, *words[1:]], text=True, **options)
@@ -60,8 +66,8 @@ def call(words: list[str], **options) -> subprocess.CompletedProcess:
 
 def confirm(env_id: str, recipe: dict, workers: int) -> int:
     trains = shlex.join(command(recipe, "--exp-name", NAME))
-    seeds = f"--num-seeds {len(SEEDS)} --start-seed {SEEDS[0]} --workers {workers}"
-    sweep = ["python", str(ROOT / "benchmark" / "sweep.py"), "--command", trains, "--env-ids", env_id, *seeds.split()]
+    how = f"--num-seeds {SEEDS} --start-seed {seeds(recipe)[0]} --workers {workers}"
+    sweep = ["python", str(ROOT / "benchmark" / "sweep.py"), "--command", trains, "--env-ids", env_id, *how.split()]
     return call(sweep).returncode
 
 
@@ -86,8 +92,9 @@ def keep(env_id: str, recipe: dict) -> None:
     wanted = set(command(recipe))
     runs = [run for run in report.find_runs([Path("runs")]) if run.script == NAME and run.env_id == env_id]
     runs = [run for run in runs if run.is_complete and wanted <= set(shlex.split(run.config["command"]))]
-    if [run.seed for run in runs] != [*SEEDS]:
-        fail(f"{env_id}: seeds {SEEDS[0]} to {SEEDS[-1]} have not all ended below runs/; make them with --confirm")
+    runs = [run for run in runs if run.seed in seeds(recipe)]
+    if len(runs) != SEEDS:
+        fail(f"{env_id}: {len(runs)} of the seeds {seeds(recipe)} have ended below runs/; make them with --confirm")
     for old in report.RESULTS.glob(f"runs/{NAME}/{agent_folder(env_id).name}__*"):
         shutil.rmtree(old)
     for run in runs:
@@ -115,13 +122,15 @@ def tables() -> dict[str, str]:
             verdict = "yes" if np.mean([run.result for run in runs]) >= recipe["goal"] else "no"
             commands.append(shlex.join(command(recipe, "--env-id", env_id)))
         goal = f"{recipe['goal']:g}".replace("-", "−")
-        reached.append([env_id, f"`{recipe['script']}.py`", steps, results, goal, verdict, minutes])
+        first, *_, last = seeds(recipe)
+        span = f"{first}–{last}" if runs else "–"
+        reached.append([env_id, f"`{recipe['script']}.py`", steps, span, results, goal, verdict, minutes])
         if (agent := agent_folder(env_id)).is_dir():
             seed = json.loads((agent / "config.json").read_text())["arguments"]["seed"]
             returns = json.loads((agent / "evaluation.json").read_text())["returns"]
             plays = f"`python cleanrl/{recipe['script']}.py --evaluate {agent.relative_to(ROOT)}`"
             agents.append([env_id, str(seed), spread(returns), plays])
-    header = ["environment", "script", "steps", "return, 5 seeds", "goal", "reached", "minutes a run"]
+    header = ["environment", "script", "steps", "seeds", "return", "goal", "reached", "minutes a run"]
     fence = "<!-- long: whole trainings -->\n```bash\n" + "\n".join(commands) + "\n```\n"
     return {
         "recipes": report.markdown(header, reached),
