@@ -31,13 +31,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import compare
-import numpy as np
-import report
-import sweep
-from shared import identity, version
-from sweep import fail, make_jobs
-
 try:
     import optuna
     import plotly  # noqa: F401 (Optuna's pictures are made with it)
@@ -49,6 +42,13 @@ try:
 except ImportError as missing:
     print(f"tune.py: error: {missing.name} is not installed; pip install -e '.[tune]'", file=sys.stderr)
     raise SystemExit(2) from None
+
+import compare
+import numpy as np
+import report
+import sweep
+from shared import identity, version
+from sweep import fail, make_jobs
 
 SPACES = Path(__file__).with_name("spaces.toml")
 POINTS = 20  # of a run, at which it can be pruned
@@ -308,7 +308,7 @@ def write_page(study: optuna.Study, best: list[str], tables: list[str], path: Pa
             with warnings.catch_warnings(action="ignore"):  # the same reason for nothing to see, once more
                 picture = getattr(optuna.visualization, f"plot_{kind}")(study)
             library = not any("Plotly.newPlot" in part for part in parts)  # in the page once
-            parts.append(picture.to_html(full_html=False, include_plotlyjs=library))
+            parts.append(picture.to_html(full_html=False, include_plotlyjs=library, default_height="480px"))
         except (ValueError, RuntimeError, ZeroDivisionError) as error:  # too few trials for it
             parts.append(f"<p>{kind}: {html.escape(str(error))}</p>")
     ended = sorted((x for x in study.trials if x.state.is_finished()), key=lambda x: (x.state.value, -(x.value or 0)))

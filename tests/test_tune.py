@@ -15,6 +15,7 @@ import optuna
 import pytest
 import tune
 import tyro
+from helpers import type_in_the_readmes_environment
 from optuna.trial import TrialState
 
 ROOT = Path(__file__).parents[1]
@@ -73,8 +74,9 @@ if __name__ == "__main__":
             print(update * 100, 1000.0, sep=",", file=metrics, flush=True)
             print(args.env_id, args.seed, args.x, args.exp_name, update, file=log, flush=True)
             with contextlib.suppress(FileNotFoundError):
+                end = time.monotonic() + 30
                 while update == 10 and not stop and eval(Path("hold").read_text(), vars(args)):
-                    time.sleep(0.01)
+                    time.sleep(0.01 if time.monotonic() < end else sys.exit("toy: held for too long"))
             if stop:
                 break
         (folder / "checkpoints" / f"{update}.npz").touch()
@@ -119,15 +121,22 @@ def fork(name, words, sampler_seed=1):
         os._exit(status)
 
 
-def wait(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def wait_for(condition):
     end = time.monotonic() + 60
-    while not condition():
+    while not (answer := condition()):
         assert time.monotonic() < end
         time.sleep(0.01)
+    return answer
+
+
+def wait(pid):
+    """The exit status, negative for a signal."""
+    try:
+        _, status = wait_for(lambda: (ended := os.waitpid(pid, os.WNOHANG))[0] and ended)
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    return os.waitstatus_to_exitcode(status)
 
 
 def updates():
@@ -365,6 +374,8 @@ def test_a_mistake_is_one_line(tune_here, tmp_path, monkeypatch, words, message)
 
 
 def test_the_program_itself(toy):
+    done = type_in_the_readmes_environment(toy, "tune.py", *typed())
+    assert done.returncode == 2 and done.stderr == "tune.py: error: optuna is not installed; pip install -e '.[tune]'\n"
     program = [sys.executable, str(ROOT / "benchmark" / "tune.py")]
     wrong = subprocess.run([*program, *typed("--workers", "0")], capture_output=True, text=True)
     assert (wrong.returncode, wrong.stderr) == (2, "tune.py: error: --workers 0: must be 1 or more\n")
