@@ -108,8 +108,9 @@ def clipped_objective(folder: Path) -> None:
         drawing.text((x0 + x1) / 2, 24, "A > 0: it went well" if sign > 0 else "A < 0: it went badly", bold=True)
         drawing.text((flat[0] + flat[1]) / 2, 62, "gradient 0", "orange", 14)
         drawing.text((x0 + x1) / 2, 288, "ratio r", "soft", 14)
-        drawing.text((x0 if sign > 0 else x1), 140, "dashed: A r", "soft", 14, "start" if sign > 0 else "end")
-        drawing.text((x0 if sign > 0 else x1), 120, "objective", "blue", 14, "start" if sign > 0 else "end")
+        middle, top = (flat[0] + flat[1]) / 2, place(edge, sign * edge)[1]
+        drawing.text(middle, top + 20, "objective", "ink", 14)
+        drawing.text(middle + sign * 20, top - 36, "A r", "ink", 14)
     drawing.save(folder / "clipped_objective.svg")
 
 
