@@ -105,12 +105,12 @@ def test_the_last_one_learns_as_typed(tmp_path):
     build = [sys.executable, ROOT / "docs" / "build_it.py", str(STEPS[-1])]
     text = subprocess.run(build, capture_output=True, text=True, check=True).stdout
     assert text == LAST
-    (tmp_path / "my_ppo.py").write_text(small(text, 40 * 512))
+    (tmp_path / "my_ppo.py").write_text(small(text, 20 * 512))
     done = subprocess.run([sys.executable, "my_ppo.py", "2"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr
     *_, line, end = done.stdout.splitlines()
-    assert re.fullmatch(r" 20,480 steps: mean return [\d.]+, KL \d\.\de-\d\d", line)
-    assert float(end.split()[-1]) > 44
+    assert re.fullmatch(r" 10,240 steps: mean return [\d.]+, KL \d\.\de-\d\d", line)
+    assert float(end.split()[-1]) > 30
 
 
 def test_what_the_page_says_of_the_program():
@@ -140,6 +140,16 @@ def test_its_lines_are_where_the_page_says_in_ppo_py():
         else:
             where = re.search(rf"(?ms)^(?:class|def) {name}\b.*?(?=^(?:class|def|# -))", source)[0]
         assert theirs in where, f"ppo.py#{name} holds no {theirs}"
+
+
+def test_what_is_measured_without_a_step_is_the_program_without_it(play):
+    commands = re.findall(r"^(sed .+ whole\.py) > without_\d+\.py$", PAGE, re.M)
+    assert len(commands) == 3 and "sed 's/500_000/150_000/' my_ppo.py > whole.py" in PAGE and "= 500_000" in LAST
+    for command in commands:
+        Path("whole.py").write_text(LAST)
+        text = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+        assert 1 <= sum(old != new for old, new in zip(LAST.splitlines(), text.splitlines(), strict=True)) <= 2
+        play(text, 512)
 
 
 def test_a_diff_that_does_not_fit_is_refused():
