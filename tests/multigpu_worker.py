@@ -24,10 +24,10 @@ def noted_reset(envs, seeds):
     return reset(envs, seeds)
 
 
-def noted_gae(*arguments):
+def noted_gae(*arguments, **coefficients):
     global update
     update += 1
-    return gae(*arguments)
+    return gae(*arguments, **coefficients)
 
 
 def noted_act(agent, obs, action=None, noise=None):

@@ -258,9 +258,9 @@ def test_a_time_limit_is_bootstrapped_by_the_value_of_its_last_observation(train
         cut = {i: obs[i] for i in np.flatnonzero(~resets)}
         return obs, rewards * 0, envs.resets.astype(np.float32), cut, []
 
-    def noted(rewards, values, dones, *rest):
+    def noted(rewards, values, dones, *rest, **coefficients):
         seen.append((rewards.clone(), values.clone(), dones.clone()))
-        return estimate(rewards, values, dones, *rest)
+        return estimate(rewards, values, dones, *rest, **coefficients)
 
     monkeypatch.setattr(ppo.VectorEnv, "step", limited_step)
     monkeypatch.setattr(ppo, "compute_gae", noted)

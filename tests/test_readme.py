@@ -131,7 +131,7 @@ def test_its_blocks_run_in_the_environment_that_they_make(clone, python):
         words = shlex.split(command)
         if words[0] == "make":
             recipe = subprocess.run(
-                ["make", "-n", words[1]], cwd=ROOT, capture_output=True, text=True, check=True
+                ["make", "-n", "--no-print-directory", words[1]], cwd=ROOT, capture_output=True, text=True, check=True
             ).stdout
             words = shlex.split(recipe.splitlines()[-1])
             assert words[0] == ".venv/bin/python"
