@@ -40,8 +40,9 @@ def test_measures_script_environments_sb3_and_launch(tmp_path):
     for name in ("script", "default threads", "1 thread"):
         for numbers in (one[name], result["medians"][name]):
             assert min(numbers["steps_per_second"], *numbers["ms"].values()) > 0
-            assert sum(numbers["ms"].values()) == pytest.approx(numbers["ms_per_update"], rel=0.15)
-        assert len(one[name]["laps_ms"]) >= 3
+        laps = one[name]["laps_ms"]  # of each update, its parts
+        assert len(laps) >= 3 and one[name]["ms_per_update"] == pytest.approx(median(map(sum, laps)), abs=0.01)
+        assert list(one[name]["ms"].values()) == pytest.approx([median(part) for part in zip(*laps)], abs=0.01)
         assert one[name]["timers_ms"] < 0.1 * one[name]["ms_per_update"]
     for name, ratio in one["ratios"].items():
         assert ratio == pytest.approx(one["script"]["steps_per_second"] / one[name]["steps_per_second"])
