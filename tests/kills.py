@@ -10,6 +10,7 @@ run ends otherwise. What was left of a failure stays in the folder that the line
 """
 
 import argparse
+import contextlib
 import csv
 import os
 import random
@@ -55,6 +56,13 @@ def command(script: str, *typed: str) -> list[str]:
 def start(script: str, *typed: str) -> subprocess.Popen:
     with open("output", "a") as output:
         return subprocess.Popen(command(script, *typed), stdout=output, stderr=output, start_new_session=True)
+
+
+def family(pid: int) -> list[int]:
+    """The process and all below it; torchrun's are in sessions of their own, and would train on without it."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    below = children.read_text().split() if children.exists() else []
+    return [pid, *(x for child in below for x in family(int(child)))]
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -115,7 +123,9 @@ def torment(script: str, kills: int, chance: random.Random) -> list[str]:
         try:
             status = process.wait(chance.uniform(0.3, 1.0) * duration if done < kills else None)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            for pid in family(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             process.wait()
             done += 1
             continue
