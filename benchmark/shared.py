@@ -71,7 +71,7 @@ def version_of_run(folder: Path, config: dict) -> str:
 
 def script_words(words: list[str]) -> list[str]:
     """A script's command line as it understands it: 1e6 is 1000000."""
-    return [re.sub(r"^(|--[\w-]+=)([\d.]+e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}", word) for word in words]
+    return [re.sub(r"^(|--[\w-]+=)(\d+\.?\d*e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}", word) for word in words]
 
 
 def in_parallel(arguments: dict) -> bool:
