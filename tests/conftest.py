@@ -1,15 +1,18 @@
+import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+# What the tests start shares the cores with other tests: threads that wait for a core make it crawl
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 import environments  # noqa: F401 (registers them)
 import torch
 import tyro
 
-torch.set_num_threads(1)
+torch.set_num_threads(1)  # whatever OMP_NUM_THREADS was
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +54,7 @@ def browser():
         pytest.skip("no chromium with chromedriver here: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = programs[0]
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000"):
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1280,1000"):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))

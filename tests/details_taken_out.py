@@ -4,9 +4,6 @@
 import pytest
 from mutations import ABLATIONS, ROOT, assert_taken_out, named_tests, run_tests
 
-for module in ("ale_py", "cv2", "imageio", "mujoco", "scipy.stats", "tensorboard"):  # once, not in each child
-    pytest.importorskip(module)
-
 
 def test_the_named_tests_pass():
     tests = {test for tag in {one.tag for one in ABLATIONS.values()} for test in named_tests()[tag]}

@@ -1,6 +1,7 @@
 """What the tests of the command line, the run folder and resume share."""
 
 import csv
+import gc
 import importlib.metadata
 import os
 import runpy
@@ -107,6 +108,7 @@ def fork(sabotage=None, **arguments):
     stderr go to files of these names. `sabotage` is called in the child first."""
     if pid := os.fork():
         return pid
+    gc.freeze()  # what earlier tests left is not closed here: its threads are the parent's alone
     status = 70
     try:
         for descriptor, name in ((1, "stdout"), (2, "stderr")):  # as a shell does it: some write to the descriptors

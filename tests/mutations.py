@@ -1,9 +1,11 @@
 """Details taken out: the tests that docs/details.md names for a detail are run on a copy of the repository in which
 benchmark/ablations/ has changed a script, and have to fail there.
 
-Each copy is tested in a child of this process, which has loaded torch already."""
+Each copy is tested in a child of a process that has loaded torch already, and nothing else: the tests that this process
+ran before leave environments whose threads a child of its own would wait for."""
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -17,6 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ABLATIONS = ablate.manifest()[0]
 FAILURE = re.compile("(AssertionError|Failed) in its call")  # by what a test asserts, not by a script that can't run
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["pytest", "torch", "matplotlib.pyplot", "mujoco", "scipy.stats", "tensorboard"])
 TEST_LINK = re.compile(r"\[`(test_\w+)`\]\(\.\./tests/(test_\w+\.py)#L\d+\)")
 
 
@@ -44,12 +48,9 @@ def run_tests(tests: list[str], sources: dict[str, str], until_one_fails: bool =
     """How the tests end on a copy of the repository in which these scripts have these sources."""
     with tempfile.TemporaryDirectory() as folder:
         ends = Path(folder) / "ends.json"
-        if not (pid := os.fork()):
-            try:
-                run_in_copy(Path(folder), tests, sources, until_one_fails, ends)
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
+        child = CHILDREN.Process(target=run_in_copy, args=(Path(folder), tests, sources, until_one_fails, ends))
+        child.start()
+        child.join()
         if not ends.is_file():
             raise RuntimeError((Path(folder) / "output").read_text())
         return json.loads(ends.read_text())
@@ -67,9 +68,6 @@ def run_in_copy(folder: Path, tests: list[str], sources: dict[str, str], until_o
         (copy / part).symlink_to(ROOT / part)
     for script, source in sources.items():
         (copy / "cleanrl" / f"{script}.py").write_text(source)
-    for name, module in list(sys.modules.items()):  # those of the repository are imported anew, from the copy
-        if str(getattr(module, "__file__", None) or "").startswith((f"{ROOT}/cleanrl/", f"{ROOT}/tests/")):
-            del sys.modules[name]
     sys.path[:] = [path for path in sys.path if not f"{path}/".startswith((f"{ROOT}/cleanrl/", f"{ROOT}/tests/"))]
     os.chdir(copy)
     recorder = Recorder(until_one_fails)

@@ -527,21 +527,6 @@ def test_drawings_are_readable_in_both_colour_schemes():
                 assert (light + 0.05) / (dark + 0.05) > 4.5, (name, background)
 
 
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
-    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if not all(programs):
-        pytest.skip("no chromium with chromedriver here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs[0]
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-        options.add_argument(word)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
-    yield driver
-    driver.quit()
-
-
 WIDER = """
 const screen = document.documentElement.clientWidth, wider = [];
 if (document.documentElement.scrollWidth > screen) wider.push("page: " + document.documentElement.scrollWidth);

@@ -220,8 +220,9 @@ def test_what_to_install_is_one_line(tmp_path, arguments, line):
     assert done.stderr.startswith(line)
 
 
-def test_several_processes_train_as_one_job_beside_one_process(tmp_path):
+def test_several_processes_train_as_one_job_beside_one_process(tmp_path, monkeypatch):
     pytest.importorskip("ale_py")
+    monkeypatch.delenv("OMP_NUM_THREADS")
     tiny = "--num-envs 2 --num-steps 8 --num-minibatches 1 --update-epochs 1"
     quick = ["--seconds", "0.2", "--warm-up", "0", "--rounds", "1", "--no-sb3", "--output", str(tmp_path / "one.json")]
     arguments = ["--processes", "2", f"--arguments={tiny}", f"--against={tiny}", *quick]

@@ -1,5 +1,6 @@
 """benchmark/tune.py as a user types it: trials are shared, go on after kills, are pruned, and fail in the open."""
 
+import gc
 import os
 import re
 import shutil
@@ -106,6 +107,7 @@ def fork(name, words, sampler_seed=1):
     """The program as typed, in a child process without the seconds in which it loads. Returns its id."""
     if pid := os.fork():
         return pid
+    gc.freeze()  # as helpers.fork
     status = 70
     try:
         for number in (1, 2):
