@@ -13,6 +13,12 @@ import torch
 import tyro
 
 torch.set_num_threads(1)  # whatever OMP_NUM_THREADS was
+LONG = ("test_docs", "test_multigpu", "test_atari", "test_envpool", "test_throughput", "test_learning", "test_readme")
+
+
+def pytest_collection_modifyitems(items):
+    """Files of a minute or more come first, so that no process is left alone with one at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
 
 
 @pytest.fixture(autouse=True)

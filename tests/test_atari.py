@@ -656,11 +656,11 @@ def test_choices_are_checked(in_tmp_path, capsys, typed):
 
 
 def test_it_learns_to_catch_a_ball(in_tmp_path):
-    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 20_480}
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 10_240}
     folder = train(env_id="Catch-v0", learning_rate=1e-3, checkpoints=1, **sizes)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
-    assert np.mean(returns[:200]) < 0  # chance catches about one ball in four
-    assert np.mean(returns[-200:]) > 2
+    assert np.mean(returns[:200]) < -1  # chance catches about one ball in four
+    assert np.mean(returns[-200:]) > 1
 
 
 def test_the_picture_of_the_game_is_upright(fake):

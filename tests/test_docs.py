@@ -261,6 +261,7 @@ def test_links_of_a_page_lead_to_files_lines_and_headings(page):
 # ------------------------------------------------------------------------------------------------------------ Messages
 
 
+@cache
 def messages(script):
     """(line, pattern) of every message that the script can end with: its fixed parts, and anything between them."""
     tree = ast.parse((ROOT / "cleanrl" / f"{script}.py").read_text())
@@ -284,9 +285,13 @@ def messages(script):
             return ["".join(parts) for parts in itertools.product(patterns(node.left), patterns(node.right))]
         return [".+"]
 
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fail":
-            yield from ((node.lineno, re.sub(r"(\.\+)+", ".+", pattern)) for pattern in patterns(node.args[0]))
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    return [
+        (call.lineno, re.sub(r"(\.\+)+", ".+", pattern))
+        for call in calls
+        if call.func.id == "fail"
+        for pattern in patterns(call.args[0])
+    ]
 
 
 def explained():
@@ -306,10 +311,9 @@ def belongs(section, script):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_message_is_explained(script):
-    found = list(messages(script))
-    assert len(found) >= 10
+    assert len(messages(script)) >= 10
     known = [message for section, message in explained() if belongs(section, script)]
-    for line, pattern in found:
+    for line, pattern in messages(script):
         assert any(re.fullmatch(pattern, message) for message in known), (
             f"{script}.py:{line}: a message that docs/troubleshooting.md doesn't list: {pattern}"
         )

@@ -1,9 +1,7 @@
 """What the data-parallel scripts add: several processes learn what one would, and survive the loss of one."""
 
-import json
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -319,29 +317,6 @@ def test_the_gpu_of_a_process_goes_by_its_local_rank(gpus):
 
 def test_without_cuda_no_process_needs_a_gpu(gpus):
     assert gpus(5, 1, 4, cuda=False) == ["gloo"]
-
-
-@pytest.mark.parametrize(
-    ("script", "env_id"),
-    [("ppo_atari_multigpu", "environments_atari:Noise-v0"), ("ppo_atari_multigpu_envpool", "Pong-v5")],
-)
-def test_the_command_of_the_benchmark_ends_with_runs_that_it_recognises(in_tmp_path, script, env_id):
-    """As it stands in the shell script, but for the size."""
-    benchmark = TESTS.parent / "benchmark" / f"{script}.sh"
-    options = ("--env-ids", env_id, "--num-seeds", "1")
-    sizes = ("--grid", "total-timesteps=64", "num-envs=4", "num-steps=8", "num-minibatches=2")
-    words = shlex.split(benchmark.read_text().replace("\\\n", ""), comments=True)
-    command = words[words.index("--command") + 1].replace("cleanrl/", f"{TESTS.parent}/cleanrl/")
-    sweep = [sys.executable, TESTS.parent / "benchmark" / "sweep.py", "--command", command, *options, *sizes]
-    variables = {"PYTHONPATH": str(TESTS), "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(sweep, env=os.environ | variables, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    (folder,) = Path().glob("runs/*")  # one, and not another for each attempt
-    config = json.loads((folder / "config.json").read_text())
-    assert config["arguments"]["num_threads"] is None and config["resolved"]["num_threads"] >= 1
-    assert config["arguments"].get("env_threads") is None
-    status = subprocess.run([*sweep, "--status"], env=os.environ | variables, capture_output=True, text=True)
-    assert status.returncode == 0, status.stdout
 
 
 def test_alone_it_says_so_and_a_resumed_run_ends_as_an_undisturbed_one(in_tmp_path, capsys):

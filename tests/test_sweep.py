@@ -557,3 +557,4 @@ def test_runs_of_several_processes_are_recognised_and_share_their_threads(name, 
     (run,) = run_folders(tmp_path)
     config = json.loads((run / "config.json").read_text())
     assert config["arguments"]["num_threads"] is None and config["resolved"]["num_threads"] == 1  # two of two
+    assert config["arguments"].get("env_threads") is None

@@ -15,6 +15,7 @@ import pytest
 import throughput as tool
 import tyro
 from helpers import type_in_the_readmes_environment
+from shared import script_words
 
 ROOT = Path(__file__).parents[1]
 THROUGHPUT = ROOT / "benchmark" / "throughput.py"
@@ -177,6 +178,11 @@ def test_growth_with_the_number_of_processes():
     args = tool.Args(script="ppo_atari_multigpu", arguments="--num-envs 8", vary=["processes", "1", "2"])
     found = {value: (one.processes, one.arguments, one.sb3) for value, one in tool.points(args).items()}
     assert found == {"1": (1, "--num-envs 8", False), "2": (2, "--num-envs 8", False)}
+
+
+def test_words_are_read_as_the_scripts_read_them():
+    words = ["--total-timesteps", "1e6", "--num-steps=3.2e1", "--learning-rate", "1e-3", "--exp-name", "1.2.3e4"]
+    assert script_words(words) == [*words[:1], "1000000", "--num-steps=32", *words[3:]]
 
 
 def test_the_commands_of_the_docstring_are_understood():
