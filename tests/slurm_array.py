@@ -103,12 +103,12 @@ def test_a_task_that_loses_its_place_is_requeued_and_finishes(slurm, tmp_path):
 def test_a_wrong_environment_fails_its_task_alone(slurm, tmp_path):
     command = ["--command", NUMPY.replace(str(512 * UPDATES), "4096")]
     words = [*command, "--env-ids", "CartPool-v1", "CartPole-v1", "--num-seeds", "1"]
-    number = submit(tmp_path, slurm, *words)
+    number = submit(tmp_path, slurm, *words, "--cpus", "2")
     wait_until(lambda: not type_here(tmp_path, slurm, "squeue", "-h", "--array", "-j", number), tmp_path)
     (run,) = runs_of(tmp_path, "CartPole-v1", 1)
     assert sweep.last_checkpoint(run) == 8
     job = scontrol_show(tmp_path, slurm, f"{number}_0")
-    assert "JobState=FAILED" in job and "ExitCode=1:0" in job
+    assert "JobState=FAILED" in job and "ExitCode=1:0" in job and "CPUs/Task=2" in job
     (output,) = tmp_path.glob("logs/slurm-*_0.out")
     assert "Did you mean: `CartPole`?" in output.read_text()
     assert "ended without a checkpoint: ppo_numpy.py: error" in type_sweep(
