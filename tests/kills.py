@@ -1,6 +1,6 @@
 """Kills short runs of every script by SIGKILL at random moments, resumes them, and compares how they end, bit for bit.
 
-    python tests/kills.py                     100 kills over all scripts, about half an hour
+    python tests/kills.py                     100 kills over all scripts
     python tests/kills.py --kills 5 ppo       5 kills of ppo.py
 
 A run that nobody disturbs comes first. Then another one is started, killed and resumed until it has had its share of
