@@ -33,7 +33,7 @@ from PIL import Image, ImageOps
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
-STRIP = ["CartPole", "LunarLander", "HalfCheetah", "Breakout", "Pong", "Procgen"]  # the README's six places
+STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "Pong", "Procgen"]  # the README's six places
 EPISODES = 10  # that each return is the mean of; the first of them is the one in the video
 SECONDS = 12  # of an episode, at most, in the gallery
 STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200  # a square: the middle of a wide picture, the whole of a tall one
