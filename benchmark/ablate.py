@@ -324,6 +324,14 @@ def in_words(differences: np.ndarray) -> str:
     return f"**{text}**" if limits and (limits[0] > 0 or limits[1] < 0) else text
 
 
+def verdict(differences: np.ndarray) -> str:
+    """What the interval says, in words; nothing where there is none."""
+    limits = interval(differences)
+    if limits is None:
+        return ""
+    return "better" if limits[0] > 0 else "worse" if limits[1] < 0 else "no difference seen"
+
+
 def number(x: float) -> str:
     """Three digits with a sign."""
     digits = 0 if abs(x) >= 100 else 1 if abs(x) >= 10 else 2
@@ -368,9 +376,8 @@ def studies_table(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
             verdicts = defaultdict(list)
             for environment, of_name in ((x, y) for suite in suites.values() for x, y in suite.items()):
                 found = compare(of_name[""], of_name.get(ablation.name, {}))
-                if found and (limits := interval(found.last)):
-                    better = "better" if limits[0] > 0 else "worse" if limits[1] < 0 else "no difference seen"
-                    verdicts[better].append(environment)
+                if found and (words := verdict(found.last)):
+                    verdicts[words].append(environment)
             if verdicts:
                 ours.append(f"{ablation.title}: " + ", ".join(f"{x} on {', '.join(y)}" for x, y in verdicts.items()))
         rows.append([f"[{tag}](details.md#{tag}) {study['choice']}", study["engstrom"], study["andrychowicz"],
@@ -418,7 +425,10 @@ def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
         for environments in suites.values():
             for environment, of_name in environments.items():
                 if measured := compare(of_name[""], of_name.get(ablation.name, {})):
-                    found.append(f"{environment} {in_words(measured.last)}")
+                    on_the_way = verdict(measured.area) in ("better", "worse")
+                    area_too = f"; area under the curve {in_words(measured.area)}" if on_the_way else ""
+                    words = f"{environment} {verdict(measured.last)}".strip()
+                    found.append(f"{words} ({in_words(measured.last)}{area_too})")
         if found:
             parts.append(f"{'with' if ablation.on else 'instead,'} {ablation.instead}: {', '.join(found)}")
     if not parts:

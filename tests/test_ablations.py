@@ -180,7 +180,7 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     assert [row[1] for row in rows] == ["ε = 1e-8", "a constant learning rate"] and all(
         row[-1] == "3 |" for row in rows
     )
-    assert re.search(r"### .*core-3(.|\n)*?\nWorth: instead, ε = 1e-8: CartPole-v1 \S+ \[.*\]", details)
+    assert re.search(r"### .*core-3(.|\n)*?\nWorth: instead, ε = 1e-8: CartPole-v1 .+ \(\S+ \[.*\]", details)
     assert "Worth: not measured." in details.split("core-6", 1)[1].split("### ")[0]
     assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
     before = page, details
@@ -240,7 +240,7 @@ def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
     row = ablate.results_table(of_name).splitlines()[3]
     assert row.startswith("| [core-3](details.md#core-3) | ε = 1e-8 | **−12.5 [−13.5, −11.5]** |")
     assert ablate.worth("core-3", ablate.load(tmp_path / "kept")).startswith(
-        "Worth: instead, ε = 1e-8: CartPole-v1 **−12.5 [−13.5, −11.5]**"
+        "Worth: instead, ε = 1e-8: CartPole-v1 worse (**−12.5 [−13.5, −11.5]**; area under the curve **−"
     )
     assert ablate.worth("core-6", ablate.load(tmp_path / "kept")) == "Worth: not measured."
 
@@ -259,6 +259,10 @@ def test_too_few_seeds_have_no_interval():
     assert ablate.in_words(np.array([1.0, 2.0])) == "+1.50"
     assert ablate.in_words(np.array([-1.0, 1.0, 0.0, 0.5])).startswith("+0.12 [−0.")
     assert ablate.in_words(np.zeros(4)) == "0.00 [0.00, 0.00]"
+    signs = {"better": [1, 2, 3], "worse": [-1, -2, -3], "no difference seen": [-1, 0, 2], "": [1, 2]}
+    assert {words: ablate.verdict(np.array(x, float)) for words, x in signs.items()} == {
+        words: words for words in signs
+    }
 
 
 def test_runs_of_another_version_are_left_out(tmp_path, capsys):
