@@ -367,19 +367,40 @@ def list_of_all(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
     return report.markdown(["detail", "in its place", "by", "trained"], rows)
 
 
+def verdicts(ablation: Ablation, suites: dict[str, dict[str, dict[str, Seeds]]]) -> dict[str, list[str]]:
+    """The environments by what the ablation did there to the last 100 episodes, in words."""
+    of_words = defaultdict(list)
+    for environment, of_name in ((x, y) for suite in suites.values() for x, y in suite.items()):
+        found = compare(of_name[""], of_name.get(ablation.name, {}))
+        if found and (words := verdict(found.last)):
+            of_words[words].append(environment)
+    return of_words
+
+
+def in_short(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
+    """Markdown: which ablations were worse and which better, and where; and those of which nothing can be seen."""
+    lists = {"Worse": [], "Better": [], "No difference seen anywhere": []}
+    for ablation in manifest()[0].values():
+        of_words = verdicts(ablation, suites)
+        for words in ("worse", "better"):
+            if words in of_words:
+                lists[words.capitalize()].append(f"{ablation.title} ({link(ablation)}: {', '.join(of_words[words])})")
+        if [*of_words] == ["no difference seen"]:
+            lists["No difference seen anywhere"].append(f"{ablation.title} ({link(ablation)})")
+    lines = [f"- **{words}**: {'; '.join(found)}." for words, found in lists.items() if found]
+    return "\n".join(lines) + "\n" if lines else "Not measured.\n"
+
+
 def studies_table(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
     """Markdown: what others found on the same choices, beside what the kept runs say."""
     content, rows = tomllib.loads((ABLATIONS / "manifest.toml").read_text()), []
     for tag, study in content["studies"].items():
-        ours = []
-        for ablation in (one for one in manifest()[0].values() if one.tag == tag):
-            verdicts = defaultdict(list)
-            for environment, of_name in ((x, y) for suite in suites.values() for x, y in suite.items()):
-                found = compare(of_name[""], of_name.get(ablation.name, {}))
-                if found and (words := verdict(found.last)):
-                    verdicts[words].append(environment)
-            if verdicts:
-                ours.append(f"{ablation.title}: " + ", ".join(f"{x} on {', '.join(y)}" for x, y in verdicts.items()))
+        found = {one.title: verdicts(one, suites) for one in manifest()[0].values() if one.tag == tag}
+        ours = [
+            f"{title}: " + ", ".join(f"{words} on {', '.join(where)}" for words, where in of_words.items())
+            for title, of_words in found.items()
+            if of_words
+        ]
         rows.append([f"[{tag}](details.md#{tag}) {study['choice']}", study["engstrom"], study["andrychowicz"],
                      "; ".join(ours) or "not measured"])  # fmt: skip
     return report.markdown(["", "Engstrom et al.", "Andrychowicz et al.", "here, last 100 episodes"], rows)
@@ -450,7 +471,7 @@ def with_worths(text: str, suites: dict) -> str:
 def pages(kept: Path) -> dict[Path, str]:
     """The text of the pages of docs/ as the kept runs have it."""
     suites = load(kept)
-    tables = {"list": list_of_all(suites), "studies": studies_table(suites)}
+    tables = {"short": in_short(suites), "list": list_of_all(suites), "studies": studies_table(suites)}
     for suite, of_suite in manifest()[1].items():
         picture = f"![differences, {suite}](../benchmark/results/ablations_{suite}.svg)\n"
         tables[suite] = picture if suite in suites else "Not measured.\n"

@@ -242,7 +242,9 @@ def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
     assert ablate.worth("core-3", ablate.load(tmp_path / "kept")).startswith(
         "Worth: instead, ε = 1e-8: CartPole-v1 worse (**−12.5 [−13.5, −11.5]**; area under the curve **−"
     )
-    assert ablate.worth("core-6", ablate.load(tmp_path / "kept")) == "Worth: not measured."
+    suites = ablate.load(tmp_path / "kept")
+    assert ablate.worth("core-6", suites) == "Worth: not measured."
+    assert ablate.in_short(suites) == "- **Worse**: ε = 1e-8 ([core-3](details.md#core-3): CartPole-v1).\n"
 
 
 def test_area_is_the_mean_of_the_curve(tmp_path):

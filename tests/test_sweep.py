@@ -178,7 +178,7 @@ def test_a_killed_sweep_ends_with_whole_runs_and_trains_nothing_twice(killed, un
         if 0 < saved.get(run, 0) < 39:
             # SIGTERM reaches the runs of a sweep that is killed alone: they save what they have, or are at their end
             assert went_on == [saved[run]] if killed == "everything" else went_on >= [saved[run]] or not went_on
-        else:
+        elif killed == "everything" or saved.get(run) == 39:  # else SIGTERM may have had it save its first checkpoint
             assert not went_on
         resumed += len(went_on)
         steps = [int(row["global_step"]) for row in rows(run, "metrics.csv")]

@@ -161,6 +161,7 @@ def test_growth_with_an_argument(tmp_path):
     """Speed, split and memory of each value, in a table and two pictures beside the JSON file."""
     pytest.importorskip("matplotlib")
     quick = ["--seconds", "0.2", "--warm-up", "0", "--rounds", "1", "--arguments=--num-steps 16"]
+    quick += ["--script", "ppo_numpy"]
     done = throughput(tmp_path, *quick, "--vary", "num-envs", "2", "8", "--output", str(tmp_path / "grown.json"))
     assert done.returncode == 0, done.stderr
     measured = json.loads((tmp_path / "grown.json").read_text())
