@@ -53,7 +53,7 @@ def tool_here(in_tmp_path, capsys):
 
 
 @pytest.fixture(scope="session")
-def browser():
+def chromium():
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[dev]'")
     programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
     if not all(programs):
@@ -66,3 +66,12 @@ def browser():
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def browser(chromium):
+    """With the window, the colours and the log of a new one."""
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    chromium.get_log("browser")
+    return chromium

@@ -142,7 +142,6 @@ def page(browser, tmp_path):
         for name in ("cartpole_weights.js", "cartpole.js")
     )
     (tmp_path / "page.html").write_text(f'<!DOCTYPE html><meta charset="utf-8"><div id="cartpole"></div>{scripts}')
-    browser.get_log("browser")  # of the pages before
     browser.get((tmp_path / "page.html").as_uri())
     yield browser
     errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
