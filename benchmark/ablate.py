@@ -451,7 +451,7 @@ def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
                     words = f"{environment} {verdict(measured.last)}".strip()
                     found.append(f"{words} ({in_words(measured.last)}{area_too})")
         if found:
-            parts.append(f"{'with' if ablation.on else 'instead,'} {ablation.instead}: {', '.join(found)}")
+            parts.append(f"{'turned on,' if ablation.on else 'instead,'} {ablation.instead}: {', '.join(found)}")
     if not parts:
         return "Worth: not measured."
     return f"Worth: {'; '.join(parts)}. [What that means](ablations.md)."

@@ -231,6 +231,8 @@ def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
         kept_run(tmp_path, "", seed, [0.0] * 50 + [100.0 * seed] * 100)
         if seed < 5:
             kept_run(tmp_path, "core-3", seed, [0.0] * 50 + [100.0 * seed - 10 - seed] * 100)
+            kept_run(tmp_path, "core-8", seed, [0.0] * 50 + [100.0 * seed + (-1) ** seed] * 100)
+            kept_run(tmp_path, "core-9", seed, [0.0] * 50 + [100.0 * seed + seed] * 100)
     of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
     found = ablate.compare(of_name[""], of_name["core-3"])
     assert found.seeds == 4 and found.last.tolist() == [-11, -12, -13, -14]
@@ -244,7 +246,11 @@ def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
     )
     suites = ablate.load(tmp_path / "kept")
     assert ablate.worth("core-6", suites) == "Worth: not measured."
-    assert ablate.in_short(suites) == "- **Worse**: ε = 1e-8 ([core-3](details.md#core-3): CartPole-v1).\n"
+    assert ablate.in_short(suites).splitlines() == [
+        "- **Worse**: ε = 1e-8 ([core-3](details.md#core-3): CartPole-v1).",
+        "- **Better**: the plain squared error ([core-9](details.md#core-9): CartPole-v1).",
+        "- **No difference seen anywhere**: the ratio is not clipped ([core-8](details.md#core-8)).",
+    ]
 
 
 def test_area_is_the_mean_of_the_curve(tmp_path):
@@ -262,9 +268,7 @@ def test_too_few_seeds_have_no_interval():
     assert ablate.in_words(np.array([-1.0, 1.0, 0.0, 0.5])).startswith("+0.12 [−0.")
     assert ablate.in_words(np.zeros(4)) == "0.00 [0.00, 0.00]"
     signs = {"better": [1, 2, 3], "worse": [-1, -2, -3], "no difference seen": [-1, 0, 2], "": [1, 2]}
-    assert {words: ablate.verdict(np.array(x, float)) for words, x in signs.items()} == {
-        words: words for words in signs
-    }
+    assert all(ablate.verdict(np.array(x, float)) == words for words, x in signs.items())
 
 
 def test_runs_of_another_version_are_left_out(tmp_path, capsys):

@@ -186,7 +186,7 @@ def test_a_killed_process_costs_nothing_but_time(pair, in_tmp_path):
     os.kill(workers(process)[1], signal.SIGKILL)
     stdout, _ = end(process)
     (folder,) = Path().glob("runs/*")
-    starts = re.findall(r"20 updates, (\d+) done", stdout)  # at 20, if a process failed after the last one
+    starts = re.findall(r"20 updates, (\d+) done", stdout)  # the last at 20 if a process failed after the last update
     assert starts[:2] in (["0", "10"], ["0", "15"]) and starts[2:] in ([], ["20"])
     assert_same_run(folder, pair[0])
 
