@@ -14,6 +14,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import gymnasium  # noqa: F401
 import torch
+import torch._dynamo  # which torch.optim loads
 import tyro  # noqa: F401
 from tensorboard.summary.writer import event_file_writer  # noqa: F401
 

@@ -2,6 +2,7 @@
 
 import csv
 import gc
+import importlib
 import importlib.metadata
 import os
 import runpy
@@ -13,12 +14,14 @@ import threading
 import time
 import traceback
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from unittest import mock
 
 import environments_cli  # noqa: F401 (registers them)
 import ppo
 import torch
+from children import CHILDREN
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -126,6 +129,22 @@ def fork(sabotage=None, **arguments):
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def freed_after_a_run(script, arguments):
+    resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")  # noqa: E731
+    module = importlib.import_module(script)
+    module.main(module.Args(**arguments))
+    tensors = [torch.ones(2**23) for _ in range(8)]  # 256 MiB
+    full = resident()
+    del tensors
+    return full - resident()
+
+
+def freed(script, **arguments):
+    """How many bytes of 256 MiB go back to the system when a process lets go of them that a run has ended in."""
+    with ProcessPoolExecutor(1, mp_context=CHILDREN) as pool:
+        return pool.submit(freed_after_a_run, script.__name__, arguments).result()
 
 
 def wait(pid):

@@ -1,11 +1,7 @@
 """Details taken out: the tests that docs/details.md names for a detail are run on a copy of the repository in which
-benchmark/ablations/ has changed a script, and have to fail there.
-
-Each copy is tested in a child of a process that has loaded torch already, and nothing else: the tests that this process
-ran before leave environments whose threads a child of its own would wait for."""
+benchmark/ablations/ has changed a script, and have to fail there."""
 
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -15,12 +11,11 @@ from pathlib import Path
 
 import ablate
 import pytest
+from children import CHILDREN
 
 ROOT = Path(__file__).parents[1]
 ABLATIONS = ablate.manifest()[0]
 FAILURE = re.compile("(AssertionError|Failed) in its call")  # by what a test asserts, not by a script that can't run
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["pytest", "torch", "matplotlib.pyplot", "mujoco", "scipy.stats", "tensorboard"])
 TEST_LINK = re.compile(r"\[`(test_\w+)`\]\(\.\./tests/(test_\w+\.py)#L\d+\)")
 
 

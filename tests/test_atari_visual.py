@@ -8,7 +8,7 @@ import ppo_atari
 import ppo_atari_visual as ppo
 import pytest
 import torch
-from helpers import TESTS, run, words
+from helpers import TESTS, run, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_visual.py"
 ORANGE, GREY, EMPTY, GREEN, RED = (
@@ -166,6 +166,6 @@ def test_as_typed_a_run_records_videos(in_tmp_path):
     assert sorted(path.name for path in (folder / "videos").iterdir()) == ["1.mp4", "2.mp4"]
     stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", script=SCRIPT)
     assert stderr == "" and f"video: {folder / 'checkpoints' / '2.mp4'}" in stdout
-    _, stderr = run(*typed, "--no-capture-video", "--seed", "2", script=SCRIPT)
+    type_here(*typed, "--no-capture-video", "--seed", "2", script=SCRIPT)
     (folder,) = in_tmp_path.glob("runs/*__2__*")
     assert not list((folder / "videos").iterdir())

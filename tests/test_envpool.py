@@ -350,19 +350,20 @@ def test_it_learns_to_catch_a_ball(train, monkeypatch):
 # The command line
 def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
     cv2 = pytest.importorskip("cv2")
-    options = SMALL | {"env_id": "Pong-v5", "num_envs": 2, "total_timesteps": 32, "checkpoints": 2}
+    options = SMALL | {"env_id": "Breakout-v5", "num_envs": 2, "total_timesteps": 32, "checkpoints": 2}
     stdout, stderr = run(*words(**options), script=SCRIPT)
-    (folder,) = in_tmp_path.glob("runs/Pong-v5__ppo_atari_envpool__1__*")
+    (folder,) = in_tmp_path.glob("runs/Breakout-v5__ppo_atari_envpool__1__*")
     assert stderr == "" and "100%" in stdout
     assert json.loads((folder / "config.json").read_text())["versions"]["envpool"] == envpool.__version__
     (folder / "checkpoints" / "2.pt").unlink()
     run("--resume", str(folder), script=SCRIPT)
     stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", "--capture-video", script=SCRIPT)
-    assert stderr == "" and "episode 0: return -" in stdout
+    assert stderr == "" and "episode 0: return " in stdout
     (video,) = folder.glob("checkpoints/*.mp4")
     capture = cv2.VideoCapture(str(video))
     length = int(stdout.split("length ")[1].split()[0])
-    assert abs(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) - length) <= 3 and capture.get(cv2.CAP_PROP_FPS) == 15
+    frames = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
+    assert 0 <= frames - length <= 10 and capture.get(cv2.CAP_PROP_FPS) == 15
     whole, picture = capture.read()
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1
 

@@ -18,11 +18,11 @@ def test_it_learns_which_action_the_observation_shows(in_tmp_path, script):
     assert np.mean(returns[-50:]) > 14
 
 
-def test_cartpole_is_solved_with_the_default_arguments(in_tmp_path):
-    stdout, stderr = run()
+def test_cartpole_is_learned_as_typed(in_tmp_path):
+    """A fifth of the default steps; ppo_numpy.py, which computes the same, takes them all: test_numpy.py."""
+    stdout, stderr = run("--total-timesteps", "100000", "--learning-rate", "1e-3")
     (folder,) = Path().glob("runs/CartPole-v1__ppo__1__*")
-    episodes = rows(folder, "episodes.csv")
-    assert 499_000 < int(episodes[-1]["global_step"]) <= 500_000
-    assert np.mean([float(row["episodic_return"]) for row in episodes[-100:]]) >= 475
+    returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
+    assert np.mean(returns[:50]) < 50 and np.mean(returns[-50:]) > 300
     assert f"run folder: {folder}" in stdout
     assert stderr == ""

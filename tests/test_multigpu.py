@@ -20,7 +20,8 @@ from helpers import TESTS, assert_same_state, rows, state, words
 SCRIPT, WORKER = TESTS.parent / "cleanrl" / "ppo_atari_multigpu.py", TESTS / "multigpu_worker.py"
 SMALL = {
     "env_id": "environments_atari:Noise-v0", "total_timesteps": 640, "num_envs": 4, "num_steps": 8, "checkpoints": 4,
-    "num_minibatches": 2, "target_kl": 1e-3, "anneal_lr": False, "num_threads": 1, "cuda": False, "backend": "gloo",
+    "num_minibatches": 2, "update_epochs": 2, "target_kl": 1e-3, "anneal_lr": False, "num_threads": 1, "cuda": False,
+    "backend": "gloo",
 }  # fmt: skip
 STANDALONE = ("--standalone", "--nnodes=1", "--nproc_per_node=2")
 

@@ -15,7 +15,7 @@ import ppo_procgen as ppo
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same_state, checkpoints, error_line, rows, run, scalars, state, tree, type_here, words
+from helpers import assert_same_state, checkpoints, error_line, freed, rows, run, scalars, state, tree, type_here, words
 
 procgen = pytest.importorskip(
     "procgen",
@@ -306,29 +306,10 @@ def test_the_ratio_of_the_first_minibatch_is_one(in_tmp_path, monkeypatch):
         torch.testing.assert_close(value, old_values, rtol=0, atol=5e-2)
 
 
-RSS = """
-import sys, torch, ppo_procgen as ppo
-def rss():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096
-ppo.main(ppo.Args(
-    env_id="jumper", num_levels=1, total_timesteps=48, num_envs=3, num_steps=16, num_minibatches=2, update_epochs=1,
-    num_threads=1, cuda=False, malloc_tuning=sys.argv[1] == "tuned",
-))
-x = [torch.ones(2**23) for _ in range(8)]  # 256 MiB
-full = rss()
-del x
-print(full - rss())
-"""
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
-def test_malloc_tuning_keeps_the_memory_that_is_freed(in_tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(SCRIPT.parent))
-    freed = {}
-    for kind in ("tuned", "plain"):
-        done = subprocess.run([sys.executable, "-c", RSS, kind], capture_output=True, text=True, check=True)
-        freed[kind] = int(done.stdout.splitlines()[-1])
-    assert freed["tuned"] < 2**26 < 2**27 < freed["plain"]
+def test_malloc_tuning_keeps_the_memory_that_is_freed(in_tmp_path):
+    small = SMALL | {"total_timesteps": 48}
+    assert freed(ppo, **small | {"malloc_tuning": True}) < 2**26 < 2**27 < freed(ppo, **small)
 
 
 # Checkpoints and evaluation

@@ -549,7 +549,7 @@ def test_runs_of_several_processes_are_recognised_and_share_their_threads(name, 
     (tmp_path / "cleanrl").symlink_to(ROOT / "cleanrl")
     text = (ROOT / "benchmark" / name).read_text()
     command, env_id = re.search(r'--command "(.+?)"', text)[1], re.search(r"--env-ids (\S+)", text)[1]
-    sizes = "--total-timesteps 256 --num-envs 4 --num-steps 32 --num-minibatches 1 --update-epochs 1"
+    sizes = "--total-timesteps 128 --num-envs 4 --num-steps 32 --num-minibatches 1 --update-epochs 1"
     words = ["--command", f"{command} {sizes}", "--env-ids", env_id, "--num-seeds", "1", "--threads", "2"]
     stdout, _ = sweep_here(tmp_path, *words)
     assert stdout.splitlines()[-1] == "1 done" and "again" not in stdout

@@ -28,9 +28,9 @@ def throughput(folder, *arguments):
 
 def test_measures_script_environments_sb3_and_launch(tmp_path):
     pytest.importorskip("stable_baselines3")
-    output = tmp_path / "folder" / "ppo.json"
+    output = tmp_path / "folder" / "ppo_numpy.json"
     quick = ["--seconds", "0.5", "--warm-up", "0.1", "--rounds", "1", "--arguments=--num-steps 3.2e1"]
-    done = throughput(tmp_path, "--script", "ppo", "--env-id", "Acrobot-v1", *quick, "--output", str(output))
+    done = throughput(tmp_path, "--script", "ppo_numpy", "--env-id", "Acrobot-v1", *quick, "--output", str(output))
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())
     assert {"torch", "stable_baselines3", "python"} <= result["versions"].keys()
@@ -228,10 +228,11 @@ def test_what_to_install_is_one_line(tmp_path, arguments, line):
 
 
 def test_several_processes_train_as_one_job_beside_one_process(tmp_path, monkeypatch):
-    pytest.importorskip("ale_py")
     monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
     tiny = "--num-envs 2 --num-steps 8 --num-minibatches 1 --update-epochs 1"
     quick = ["--seconds", "0.2", "--warm-up", "0", "--rounds", "1", "--no-sb3", "--output", str(tmp_path / "one.json")]
+    quick += ["--env-id", "environments_atari:Noise-v0"]
     arguments = ["--processes", "2", f"--arguments={tiny}", f"--against={tiny}", *quick]
     done = throughput(tmp_path, "--script", "ppo_atari_multigpu", *arguments)
     assert done.returncode == 0, done.stderr
