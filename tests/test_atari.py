@@ -537,20 +537,21 @@ def test_evaluation_plays_whole_games_and_repeats_them(fake):
 
 
 # The command line
-def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
+def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
     options = SMALL | {"env_id": BREAKOUT, "num_envs": 2, "total_timesteps": 32, "checkpoints": 2}
     stdout, stderr = run(*words(**options), "--vectorization", "async", script=SCRIPT)
     (folder,) = in_tmp_path.glob("runs/BreakoutNoFrameskip-v4__ppo_atari__1__*")
     assert stderr == "" and "100%" in stdout and "sticky" not in stdout
     config = json.loads((folder / "config.json").read_text())
     assert config["versions"]["ale-py"] == ale_py.__version__
-    stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", "--capture-video", script=SCRIPT)
+    type_here("--evaluate", folder, "--episodes", 1, "--capture-video", script=SCRIPT)
+    stdout, stderr = capsys.readouterr()
     assert stderr == "" and "episode 0: return " in stdout
     (video,) = folder.glob("checkpoints/*.mp4")
     capture = cv2.VideoCapture(str(video))
     frames = int(capture.get(cv2.CAP_PROP_FRAME_COUNT))
     length = int(stdout.split("length ")[1].split()[0])
-    assert 0 <= frames - length <= 10 and capture.get(cv2.CAP_PROP_FPS) == 15
+    assert abs(frames - length) <= 20 and capture.get(cv2.CAP_PROP_FPS) == 15
     whole, picture = capture.read()
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1  # the game itself, in colour
 

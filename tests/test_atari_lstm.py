@@ -354,13 +354,14 @@ def test_evaluation_resets_the_state_at_a_lost_life(spy, monkeypatch):
     assert sum(given) == 2 and given == [1, *(result[2].item() for _, result, _ in steps[:-1])]
 
 
-def test_as_typed_it_trains_on_a_game_and_evaluates(in_tmp_path):
+def test_as_typed_it_trains_on_a_game_and_evaluates(in_tmp_path, capsys):
     options = TINY | {"env_id": "PongNoFrameskip-v4", "total_timesteps": 32, "precision": "bf16"}
     _, stderr = run(*words(**options), "--vectorization", "async", script=SCRIPT)
     assert stderr == "" and list(in_tmp_path.glob("runs/PongNoFrameskip-v4__ppo_atari_lstm__1__*/checkpoints/1.pt"))
     folder = ppo.main(ppo.Args(**TINY | {"env_id": "environments_atari:Cue-v0"}))
     typed = ["--evaluate", str(folder), "--env-id", "environments_atari:Cue-v0", "--episodes", "2", "--capture-video"]
-    stdout, stderr = run(*typed, script=SCRIPT)
+    type_here(*typed, script=SCRIPT)
+    stdout, stderr = capsys.readouterr()
     assert stderr == "" and "over 2 episodes" in stdout
     assert list(folder.glob("checkpoints/*.mp4"))
 

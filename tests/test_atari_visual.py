@@ -157,14 +157,15 @@ def test_each_decision_is_drawn_with_its_probabilities_values_score_and_lives(tm
     assert sorted(set(lives)) == [1, 2] and list(lives) == sorted(lives, reverse=True)
 
 
-def test_as_typed_a_run_records_videos(in_tmp_path):
+def test_as_typed_a_run_records_videos(in_tmp_path, capsys):
     options = dict(env_id="Noise-v0", total_timesteps=32, num_envs=2, num_steps=8, checkpoints=2, num_threads=1)
     typed = words(**options | {"env_id": "environments_atari:Noise-v0"})
     _, stderr = run(*typed, script=SCRIPT)
     assert stderr == ""
     (folder,) = in_tmp_path.glob("runs/*")
     assert sorted(path.name for path in (folder / "videos").iterdir()) == ["1.mp4", "2.mp4"]
-    stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", script=SCRIPT)
+    type_here("--evaluate", folder, "--episodes", 1, script=SCRIPT)
+    stdout, stderr = capsys.readouterr()
     assert stderr == "" and f"video: {folder / 'checkpoints' / '2.mp4'}" in stdout
     type_here(*typed, "--no-capture-video", "--seed", "2", script=SCRIPT)
     (folder,) = in_tmp_path.glob("runs/*__2__*")

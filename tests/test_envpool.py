@@ -16,7 +16,7 @@ import ppo_atari_envpool as ppo
 import pytest
 import torch
 import torch.nn as nn
-from helpers import TESTS, assert_same_state, rows, run, state, words
+from helpers import TESTS, assert_same_state, rows, run, state, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_envpool.py"
 SMALL = {
@@ -348,7 +348,7 @@ def test_it_learns_to_catch_a_ball(train, monkeypatch):
 
 
 # The command line
-def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
+def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path, capsys):
     cv2 = pytest.importorskip("cv2")
     options = SMALL | {"env_id": "Breakout-v5", "num_envs": 2, "total_timesteps": 32, "checkpoints": 2}
     stdout, stderr = run(*words(**options), script=SCRIPT)
@@ -356,8 +356,10 @@ def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path):
     assert stderr == "" and "100%" in stdout
     assert json.loads((folder / "config.json").read_text())["versions"]["envpool"] == envpool.__version__
     (folder / "checkpoints" / "2.pt").unlink()
-    run("--resume", str(folder), script=SCRIPT)
-    stdout, stderr = run("--evaluate", str(folder), "--episodes", "1", "--capture-video", script=SCRIPT)
+    type_here("--resume", folder, script=SCRIPT)
+    capsys.readouterr()
+    type_here("--evaluate", folder, "--episodes", 1, "--capture-video", script=SCRIPT)
+    stdout, stderr = capsys.readouterr()
     assert stderr == "" and "episode 0: return " in stdout
     (video,) = folder.glob("checkpoints/*.mp4")
     capture = cv2.VideoCapture(str(video))

@@ -30,6 +30,7 @@ from helpers import (
     state,
     train,
     tree,
+    type_here,
     wait,
     wait_for_updates,
 )
@@ -539,12 +540,13 @@ def test_a_checkpoint_of_another_action_space(undisturbed, in_tmp_path, capsys, 
     assert "does not fit CopyMultiDiscrete-v0" in error_line(capsys.readouterr().err, ppo_multidiscrete)
 
 
-def test_it_trains_and_evaluates_as_typed(in_tmp_path):
+def test_it_trains_and_evaluates_as_typed(in_tmp_path, capsys):
     script, env_id = ppo_multidiscrete.__file__, "environments:Doors-method-v0"
     stdout, stderr = run("--env-id", env_id, "--total-timesteps", "1024", script=script)
     (folder,) = Path().glob("runs/environments_Doors-method-v0__ppo_multidiscrete__1__*")
     assert f"run folder: {folder}" in stdout and stderr == "" and checkpoints(folder) == [2]
-    stdout, stderr = run("--evaluate", str(folder), "--env-id", env_id, "--episodes", "3", script=script)
+    type_here("--evaluate", folder, "--env-id", env_id, "--episodes", 3, script=script)
+    stdout, stderr = capsys.readouterr()
     assert "length 16.0 over 3 episodes" in stdout and stderr == ""
 
 

@@ -438,7 +438,8 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
     assert stderr == "" and "100%" in stdout
     before = tree(folder)
     typed = ["--evaluate", str(folder), "--episodes", "2"]
-    stdout, stderr = run(*typed, "--eval-start-level", "3", "--eval-num-levels", "1", script=SCRIPT)
+    type_here(*typed, "--eval-start-level", 3, "--eval-num-levels", 1, script=SCRIPT)
+    stdout, stderr = capsys.readouterr()
     assert stderr == "" and tree(folder) == before  # it writes nothing
     training, test = stdout.split("on the test levels, which training never saw:\n")
     for part in (training, test):
