@@ -391,7 +391,7 @@ def test_nan_from_the_simulator_stops_the_run_and_keeps_the_last_good_checkpoint
 
 
 def test_inverted_pendulum_is_learned(tmp_path):
-    command = f"{SCRIPT} --env-id InvertedPendulum-v4 --total-timesteps 40000 --learning-rate 1e-3"
+    command = f"{SCRIPT} --env-id InvertedPendulum-v4 --total-timesteps 40000 --learning-rate 1e-3 --update-epochs 4"
     subprocess.run([sys.executable, *command.split()], cwd=tmp_path, check=True, capture_output=True)
     (episodes,) = tmp_path.glob("runs/*/episodes.csv")
     returns = np.loadtxt(episodes, delimiter=",", skiprows=1, usecols=1)

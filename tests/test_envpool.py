@@ -340,11 +340,11 @@ class SmallAgent(ppo.Agent):
 
 def test_it_learns_to_catch_a_ball(train, monkeypatch):
     monkeypatch.setattr(ppo, "Agent", SmallAgent)
-    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 30_720}
-    folder = train(env_id="Catch-v0", learning_rate=1e-3, checkpoints=1, **sizes)
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 15_360}
+    folder = train(env_id="Catch-v0", learning_rate=2e-3, checkpoints=1, **sizes)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
     assert np.mean(returns[:200]) < 0  # chance catches about one ball in four
-    assert np.mean(returns[-200:]) > 2
+    assert np.mean(returns[-200:]) > 1
 
 
 # The command line
