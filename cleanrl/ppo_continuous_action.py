@@ -723,7 +723,7 @@ def create_run_folder(args: Args, typed: Args) -> Path:
     (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
     shutil.copy(__file__, folder)
     needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
-    versions = {one.name: one.version for one in importlib.metadata.distributions() if one.name.lower() in needs}
+    versions = {one.name: one.version for name in needs for one in importlib.metadata.distributions(name=name)}
     shell = partial(subprocess.run, shell=True, cwd=Path(__file__).resolve().parent, capture_output=True, text=True)
     cpu = shell("grep -m 1 'model name' /proc/cpuinfo").stdout.partition(": ")[2].strip()
     gpus = shell("nvidia-smi --query-gpu=name --format=csv,noheader").stdout

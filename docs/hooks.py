@@ -38,7 +38,7 @@ SECTIONS = {
         "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_procgen",
     ],
     "Understand": [
-        "gallery", "build-it", "details", "ablations", "how-an-episode-ends", "gradients-by-hand", "speed",
+        "gallery", "build-it", "details", "ablations", "how-an-episode-ends", "gradients-by-hand", "speed", "scale",
     ],
     "Use": ["resume-evaluate-share", "tracking", "sweeps", "recipes", "make-it-your-own", "troubleshooting"],
 }  # fmt: skip
