@@ -48,6 +48,7 @@ results: .venv/test
 			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
 	done
 	$(BIN)/python benchmark/ablate.py report
+	$(BIN)/python benchmark/scale.py
 
 # Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md
 gallery: .venv/test

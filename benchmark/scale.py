@@ -92,6 +92,10 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def percent(ratio: float) -> str:
+    return f"{ratio - 1:+.0%}".replace("-", "−")
+
+
 def model_table(files: list[Path]) -> str:
     """The costs of each script, and how far the model is from each point that was measured."""
     rows = []
@@ -100,13 +104,12 @@ def model_table(files: list[Path]) -> str:
         costs, errors = fit(measured), []
         for value, point in measured["medians"].items():
             arguments = measured["rounds"][0][value]["script"]["arguments"]
-            seconds = predict(costs, arguments)
-            error = 1e3 * seconds / point["script"]["ms_per_update"] - 1
-            errors.append(f"{value}: {error:+.0%}".replace("-", "−"))
+            error = percent(point["script"]["ms_per_update"] / (1e3 * predict(costs, arguments)))
+            errors.append(f"{value}: {error}")
         script = f"{measured['options']['script']}.py {measured['options']['arguments']}".strip()
         numbers = [f"{1e6 * each:,.3g}" for part in PARTS for each in costs[part]]
         rows.append([script, *numbers, ", ".join(errors)])
-    header = ["script", "e₀, µs", "e₁", "p₀", "p₁", "u₀", "u₁", "model against measured, by environments"]
+    header = ["script", "e₀, µs", "e₁", "p₀", "p₁", "u₀", "u₁", "steps/s, model against measured, by environments"]
     return markdown(header, rows)
 
 
@@ -120,8 +123,7 @@ def processes_table(several: dict, alone: dict, all_reduce_ms: float) -> str:
             seconds += per_update("update", arguments)[0] * 1e-3 * all_reduce_ms
         ms = point["script"]["ms_per_update"]
         steps = arguments["num_envs"] * arguments["num_steps"]
-        error = f"{1e3 * seconds / ms - 1:+.0%}".replace("-", "−")
-        rows.append([value, f"{steps / seconds:,.0f}", f"{1e3 * steps / ms:,.0f}", error])
+        rows.append([value, f"{steps / seconds:,.0f}", f"{1e3 * steps / ms:,.0f}", percent(ms / (1e3 * seconds))])
     return markdown(["processes", "steps/s, model", "measured", "model against measured"], rows)
 
 
@@ -137,9 +139,9 @@ def links_table(measured: dict) -> str:
         reduce, speed = statistics.median(one["all_reduce_ms"]), statistics.median(one["steps_per_second"])
         predicted = steps / (update + passes * extra)
         modelled = [f"{statistics.median(base['all_reduce_ms']) + 1e3 * extra:.0f} ms", f"{predicted:,.0f}"]
-        if LINKS[name] is None:
-            modelled = ["–", "–"]
-        error = "–" if LINKS[name] is None else f"{predicted / speed - 1:+.0%}".replace("-", "−")
+        error = percent(predicted / speed)
+        if LINKS[name] is None:  # what the others are predicted from
+            *modelled, error = "–", "–", "–"
         span = f"{speed:,.0f} ({min(one['steps_per_second']):,.0f}–{max(one['steps_per_second']):,.0f})"
         rows.append([name, modelled[0], f"{reduce:.0f} ms", modelled[1], span, error])
     header = ["link", "all-reduce, model", "measured", "steps/s, model", "measured (range)", "model against measured"]

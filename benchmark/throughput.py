@@ -361,7 +361,8 @@ def measure_round(args: Args) -> dict:
         if key in result and others:
             speed = result[key]["steps_per_second"]
             ratios[kind] = {name: speed / result[name]["steps_per_second"] for name in others}
-    result["launch"] = measure_launch(args.script, args.env_id, args.arguments, args.processes, args.seconds)
+    launched = (args.script, args.env_id, args.arguments, args.processes, args.seconds)
+    result["launch"] = in_child(measure_launch, *launched)  # Linux counts the memory of who launches it, too
     print(f"launch to first update: {result['launch']['first_row_seconds']:.1f} s", file=sys.stderr)
     return result | ratios
 
