@@ -93,7 +93,7 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 def percent(ratio: float) -> str:
-    return f"{ratio - 1:+.0%}".replace("-", "−")
+    return f"{ratio - 1:+.0%}".replace("-", "−") if abs(ratio - 1) >= 0.005 else "±0%"
 
 
 def model_table(files: list[Path]) -> str:
@@ -107,7 +107,7 @@ def model_table(files: list[Path]) -> str:
             error = percent(point["script"]["ms_per_update"] / (1e3 * predict(costs, arguments)))
             errors.append(f"{value}: {error}")
         script = f"{measured['options']['script']}.py {measured['options']['arguments']}".strip()
-        numbers = [f"{1e6 * each:,.3g}" for part in PARTS for each in costs[part]]
+        numbers = [f"{x:,.0f}" if (x := 1e6 * each) >= 100 else f"{x:.3g}" for part in PARTS for each in costs[part]]
         rows.append([script, *numbers, ", ".join(errors)])
     header = ["script", "e₀, µs", "e₁", "p₀", "p₁", "u₀", "u₁", "steps/s, model against measured, by environments"]
     return markdown(header, rows)
