@@ -19,6 +19,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import report  # first: it says what to install
 import tyro
+from report import markdown
+from scipy.optimize import nnls
 from throughput import PARTS, ROOT, describe_machine
 
 RESULTS = ROOT / "benchmark" / "results" / "growth"
@@ -56,6 +60,12 @@ class Args:
     all_reduce: bool = False  # print the milliseconds of one, as --links has torchrun start it
 
 
+def fail(message: str):
+    """Ends the program with one line on stderr and status 2."""
+    print(f"scale.py: error: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(2)
+
+
 # --------------------------------------------------------------------------------------------------------------- Model
 def per_update(part: str, arguments: dict) -> tuple[float, float]:
     """How often an update pays for a call of the part, and for each unit that the call grows with."""
@@ -66,8 +76,6 @@ def per_update(part: str, arguments: dict) -> tuple[float, float]:
 
 def fit(measured: dict) -> dict[str, np.ndarray]:
     """Of each part the seconds of a call, and of each environment or sample in it."""
-    from scipy.optimize import nnls
-
     result, first = {}, measured["rounds"][0]
     for part in PARTS:
         seconds = np.array([1e-3 * point["script"]["ms"][part] for point in measured["medians"].values()])
@@ -87,11 +95,6 @@ def ring(processes: int, delay: float, rate: float, size: float = GRADIENT) -> f
 
 
 # -------------------------------------------------------------------------------------------------------------- Tables
-def markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def percent(ratio: float) -> str:
     return f"{ratio - 1:+.0%}".replace("-", "−") if abs(ratio - 1) >= 0.005 else "±0%"
 
@@ -198,8 +201,7 @@ def over_link(link: tuple[float, float] | None, command: str) -> str:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
     if done.returncode:
-        print(f"scale.py: error: {typed}: status {done.returncode}: {done.stderr[-600:]}", file=sys.stderr)
-        raise SystemExit(2)
+        fail(f"{typed}: status {done.returncode}: {done.stderr[-600:]}")
     return done.stdout
 
 
@@ -237,13 +239,15 @@ def tables() -> dict[str, str]:
 
 
 def main(args: Args) -> None:
+    if args.all_reduce and "RANK" not in os.environ:
+        fail("--all-reduce: is for torchrun, which --links starts; use that")
+    if args.links and (sys.platform != "linux" or os.geteuid() or not shutil.which("ip") or args.rounds < 1):
+        fail(f"--links --rounds {args.rounds}: needs Linux, root, the program ip, and one round or more; try sudo")
     if args.all_reduce:
         all_reduce()
         return
     if args.links:
         LINKS_FILE.write_text(json.dumps(measure_links(args.rounds), indent=1) + "\n")
-    import report  # its tables' places; here, since it needs further packages
-
     PAGE.write_text(report.place_tables(PAGE.read_text(), tables()))
     print("\n".join(tables().values()))
 

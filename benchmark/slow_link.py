@@ -11,11 +11,13 @@ import fcntl
 import heapq
 import os
 import selectors
+import shutil
 import struct
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import tyro
 
@@ -29,6 +31,11 @@ class Args:
     command: str  # typed in both namespaces; {rank} is 0 or 1, {address} that of the first
     mbit: float = 1000.0  # rate in each direction, in 10⁶ bits per second
     ms: float = 0.2  # delay in each direction, in milliseconds
+
+
+def wrong(message: str) -> int:
+    print(f"slow_link.py: error: {message}", file=sys.stderr)
+    return 2
 
 
 def ip(*words: str) -> None:
@@ -66,9 +73,12 @@ def carry(ends: list[int], mbit: float, ms: float, running) -> None:
 
 
 def main(args: Args) -> int:
-    if sys.platform != "linux" or os.geteuid() != 0:
-        print("slow_link.py: error: network namespaces need Linux and root; try sudo", file=sys.stderr)
-        return 2
+    if sys.platform != "linux" or os.geteuid() or not shutil.which("ip"):
+        return wrong("network namespaces need Linux, root and the program ip (Debian: iproute2); try sudo")
+    if not args.mbit > 0 or not args.ms >= 0:
+        return wrong(f"--mbit {args.mbit} --ms {args.ms}: the rate must be above 0, the delay 0 or more")
+    if left := [name for name in NAMES if Path("/run/netns", name).exists()]:
+        return wrong(f"{left[0]}: is there already; another call runs, or was killed: ip netns del {left[0]}")
     processes, ends = [], []
     try:
         for rank in (0, 1):
@@ -82,8 +92,8 @@ def main(args: Args) -> int:
     finally:
         for process in processes:
             process.kill()
-        for name in NAMES[: len(ends)]:
-            ip("netns", "del", name)
+        for name in NAMES:
+            subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
     return next((process.returncode for process in processes if process.returncode), 0)
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 COSTS = {"environment": [1e-5, 3e-6], "policy": [2e-5, 1e-6], "update": [5e-4, 2e-7]}
 
 
-def measured(values, costs=COSTS, error=0.0):
+def measured(values, costs=COSTS):
     """What throughput.py --vary num-envs would write where an update takes these costs."""
     points, first = {}, {}
     for value in values:
@@ -26,7 +26,6 @@ def measured(values, costs=COSTS, error=0.0):
             "policy": 1e3 * 128 * (costs["policy"][0] + costs["policy"][1] * value),
             "update": 1e3 * 16 * (costs["update"][0] + costs["update"][1] * 128 * value / 4),
         }
-        ms = {part: x * (1 + error) for part, x in ms.items()}
         points[str(value)] = {"script": {"ms": ms, "ms_per_update": sum(ms.values())}}
         first[str(value)] = {"script": {"arguments": arguments}}
     return {"medians": points, "rounds": [first], "options": {"script": "toy", "arguments": ""}}
@@ -116,3 +115,19 @@ def test_a_link_has_its_delay_and_its_rate(namespaces, tmp_path):
 
 def test_a_command_that_fails_ends_the_link_with_its_status(namespaces, tmp_path):
     assert link(tmp_path, "exit $((3 * {rank}))").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("tool", "typed", "said"),
+    [
+        ("slow_link.py", "--command true --mbit 0", "--mbit 0.0"),
+        ("slow_link.py", "--command true --ms -1", "--ms -1.0"),
+        ("scale.py", "--links --rounds 0", "--rounds 0"),
+        ("scale.py", "--all-reduce", "torchrun"),
+    ],
+)
+def test_wrong_use_is_one_line(tool, typed, said, namespaces, tmp_path):
+    command = [sys.executable, str(ROOT / "benchmark" / tool), *typed.split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and said in done.stderr, done
+    assert done.stderr.startswith(f"{tool}: error: ") and not done.stdout

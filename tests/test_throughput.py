@@ -262,7 +262,12 @@ def test_a_script_of_one_process_gets_no_more(tmp_path):
     assert "--processes 2: ppo.py takes only one" in done.stderr
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmark/results/throughput").glob("*.json")), ids=lambda p: p.stem)
+COMMITTED = [
+    path for kind in ("throughput", "growth") for path in sorted((ROOT / "benchmark/results" / kind).glob("*.json"))
+]
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_what_is_committed_follows_from_its_rounds(path):
     """The medians of the rounds, and in each round the ratios of its speeds: no number is typed by hand."""
     measured = json.loads(path.read_text())
