@@ -54,9 +54,7 @@ SB3 = {  # threads of torch (None: its default), and whether environments are wo
 SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of a rollout, as one minibatch of the usual size: quicker
 DEFAULTS = {  # what isn't typed
     "ppo_atari": {"arguments": "--precision bf16", "against": ""},
-    "ppo_atari_lstm": {
-        "arguments": "--precision bf16 --vectorization async", "against": "--vectorization async",
-    },
+    "ppo_atari_lstm": {"arguments": "--precision bf16", "against": ""},
     "ppo_atari_envpool": {"arguments": "--precision bf16 --env-threads 2", "against": "--env-threads 2"},
     "ppo_atari_multigpu": {"processes": 2, "against": "", "sb3": False},
     "ppo_atari_multigpu_envpool": {"processes": 2, "against": "", "sb3": False},
