@@ -13,12 +13,13 @@ import torch
 import tyro
 
 torch.set_num_threads(1)  # whatever OMP_NUM_THREADS was
-LONG = ("test_docs", "test_multigpu", "test_atari", "test_envpool", "test_throughput", "test_learning", "test_readme")
+LONG = "docs multigpu sweep procgen atari throughput envpool tune report atari_lstm continuous multidiscrete ablations"
 
 
 def pytest_collection_modifyitems(items):
-    """Files of a minute or more come first, so that no process is left alone with one at the end."""
-    items.sort(key=lambda item: item.path.stem not in LONG)
+    """Files of half a minute or more come first, so that no process is left alone with one at the end."""
+    order = [f"test_{name}" for name in LONG.split()]
+    items.sort(key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order))
 
 
 @pytest.fixture(autouse=True)
