@@ -228,7 +228,10 @@ def measure_links(rounds: int) -> dict:
 
 def tables() -> dict[str, str]:
     """Those of the page, by their names there."""
-    files = sorted(RESULTS.glob("*_num-envs.json"), key=lambda file: (len(file.stem), file.stem))
+    files = [
+        file for file in RESULTS.glob("*_num-envs.json") if json.loads(file.read_text())["options"]["processes"] == 1
+    ]
+    files.sort(key=lambda file: (len(file.stem), file.stem))
     made = {"scale_model": model_table(files), "scale_paper": paper_table()}
     if LINKS_FILE.is_file():
         links = json.loads(LINKS_FILE.read_text())

@@ -4,14 +4,16 @@
 
 Both ends are TUN devices, and this program carries the packets from one to the other: each waits until those before it
 are through at that rate, and then for the delay, like `tc netem`, which not every kernel has. Ends with the status of the
-first command that fails, and removes both namespaces.
+command that fails first, whose fellow is ended, and removes both namespaces.
 """  # noqa: E501
 
+import contextlib
 import fcntl
 import heapq
 import os
 import selectors
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -79,6 +81,7 @@ def main(args: Args) -> int:
         return wrong(f"--mbit {args.mbit} --ms {args.ms}: the rate must be above 0, the delay 0 or more")
     if left := [name for name in NAMES if Path("/run/netns", name).exists()]:
         return wrong(f"{left[0]}: is there already; another call runs, or was killed: ip netns del {left[0]}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of finally
     processes, ends = [], []
     try:
         for rank in (0, 1):
@@ -87,14 +90,22 @@ def main(args: Args) -> int:
             words = args.command.format(rank=rank, address=ADDRESSES[0])
             environment = os.environ | {"GLOO_SOCKET_IFNAME": f"ppo{rank}", "TP_SOCKET_IFNAME": f"ppo{rank}"}
             command = ["ip", "netns", "exec", NAMES[rank], "sh", "-c", words]
-            processes.append(subprocess.Popen(command, env=environment))
-        carry(ends, args.mbit, args.ms, lambda: any(process.poll() is None for process in processes))
+            processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        # Until both have ended, or one has failed, for which the other would wait
+        carry(ends, args.mbit, args.ms, lambda: None in (codes := [one.poll() for one in processes]) and not any(codes))
+        return next((process.returncode for process in processes if process.returncode), 0)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return wrong(f"no link: {error}; a container needs /dev/net/tun and the capability NET_ADMIN")
     finally:
-        for process in processes:
+        running = [process for process in processes if process.poll() is None]
+        for process in running:
+            os.killpg(process.pid, signal.SIGTERM)  # torchrun ends what it started
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=35)
             process.kill()
         for name in NAMES:
             subprocess.run(["ip", "netns", "del", name], stderr=subprocess.DEVNULL)
-    return next((process.returncode for process in processes if process.returncode), 0)
 
 
 if __name__ == "__main__":

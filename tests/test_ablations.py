@@ -227,29 +227,29 @@ def kept_run(folder, name, seed, returns, base="abc"):
 
 
 def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
-    for seed in range(1, 6):
+    for seed in range(1, 7):
         kept_run(tmp_path, "", seed, [0.0] * 50 + [100.0 * seed] * 100)
-        if seed < 5:
+        if seed < 6:
             kept_run(tmp_path, "core-3", seed, [0.0] * 50 + [100.0 * seed - 10 - seed] * 100)
             kept_run(tmp_path, "core-8", seed, [0.0] * 50 + [100.0 * seed + (-1) ** seed] * 100)
             kept_run(tmp_path, "core-9", seed, [0.0] * 50 + [100.0 * seed + seed] * 100)
     of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
     found = ablate.compare(of_name[""], of_name["core-3"])
-    assert found.seeds == 4 and found.last.tolist() == [-11, -12, -13, -14]
+    assert found.seeds == 5 and found.last.tolist() == [-11, -12, -13, -14, -15]
     low, high = ablate.interval(found.last)
-    assert -14 <= low < -12.5 < high <= -11  # seeds' own spread, which is ten times as large, stays out
-    assert -14 / 2 < found.area.mean() < -11 / 3  # the mean of the curve, which has half of the return half of the time
+    assert -15 <= low < -13 < high <= -11  # seeds' own spread, which is ten times as large, stays out
+    assert -15 / 2 < found.area.mean() < -11 / 3  # the mean of the curve, which has half of the return half of the time
     row = ablate.results_table(of_name).splitlines()[3]
-    assert row.startswith("| [core-3](details.md#core-3) | ε = 1e-8 | **−12.5 [−13.5, −11.5]** |")
+    assert row.startswith("| [core-3](details.md#core-3) | ε = 1e-8 | **−13.0 [−14.8, −11.2]** |")
     assert ablate.worth("core-3", ablate.load(tmp_path / "kept")).startswith(
-        "Worth: instead, ε = 1e-8: CartPole-v1 worse (**−12.5 [−13.5, −11.5]**; area under the curve **−"
+        "Worth: instead, ε = 1e-8: CartPole-v1 worse (**−13.0 [−14.8, −11.2]**; area under the curve **−"
     )
     suites = ablate.load(tmp_path / "kept")
     assert ablate.worth("core-6", suites) == "Worth: not measured."
     assert ablate.in_short(suites).splitlines() == [
         "- **Worse**: ε = 1e-8 ([core-3](details.md#core-3): CartPole-v1).",
         "- **Better**: the plain squared error ([core-9](details.md#core-9): CartPole-v1).",
-        "- **No difference seen anywhere**: the ratio is not clipped ([core-8](details.md#core-8)).",
+        "- **No difference at the end**: the ratio is not clipped ([core-8](details.md#core-8)).",
     ]
 
 
@@ -262,13 +262,26 @@ def test_area_is_the_mean_of_the_curve(tmp_path):
 
 
 def test_too_few_seeds_have_no_interval():
-    assert ablate.interval(np.array([1.0, 2.0])) is None
-    assert ablate.interval(np.array([2.0, 2.0, 2.0])) == (2.0, 2.0)
+    assert ablate.interval(np.array([1.0, 2.0, 1.0, 2.0])) is None
+    assert ablate.interval(np.full(5, 2.0)) == (2.0, 2.0)
     assert ablate.in_words(np.array([1.0, 2.0])) == "+1.50"
-    assert ablate.in_words(np.array([-1.0, 1.0, 0.0, 0.5])).startswith("+0.12 [−0.")
-    assert ablate.in_words(np.zeros(4)) == "0.00 [0.00, 0.00]"
-    signs = {"better": [1, 2, 3], "worse": [-1, -2, -3], "no difference seen": [-1, 0, 2], "": [1, 2]}
+    assert ablate.in_words(np.array([-1.0, 1.0, 0.0, 0.5, 0.5])).startswith("+0.20 [−0.")
+    assert ablate.in_words(np.zeros(5)) == "0.00 [0.00, 0.00]"
+    signs = {
+        "better": [1, 2, 3, 4, 5],
+        "worse": [-1, -2, -3, -4, -5],
+        "no difference seen": [-1, 0, 2, 3, 4],
+        "": [1, 2],
+    }
     assert all(ablate.verdict(np.array(x, float)) == words for words, x in signs.items())
+
+
+@pytest.mark.parametrize(("seeds", "least"), [(5, 0.88), (10, 0.92)])
+def test_the_interval_holds_the_truth_nearly_as_often_as_it_says(seeds, least):
+    """The plain percentiles of the bootstrap hold it less often."""
+    samples = np.random.default_rng(1).normal(size=(400, seeds))
+    held = [low <= 0 <= high for low, high in map(ablate.interval, samples)]
+    assert np.mean(held) > least
 
 
 def test_runs_of_another_version_are_left_out(tmp_path, capsys):

@@ -11,6 +11,7 @@ import ppo_atari_multigpu
 import pytest
 import report
 import scale
+import slow_link
 
 ROOT = Path(__file__).parents[1]
 COSTS = {"environment": [1e-5, 3e-6], "policy": [2e-5, 1e-6], "update": [5e-4, 2e-7]}
@@ -114,7 +115,24 @@ def test_a_link_has_its_delay_and_its_rate(namespaces, tmp_path):
 
 
 def test_a_command_that_fails_ends_the_link_with_its_status(namespaces, tmp_path):
-    assert link(tmp_path, "exit $((3 * {rank}))").returncode == 3
+    assert link(tmp_path, "test {rank} = 0 || exit 3; sleep 61").returncode == 3  # within a minute
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    assert "ppo-link" not in left
+    assert not subprocess.run(["pgrep", "-fx", "sleep 61"], capture_output=True).stdout
+
+
+def test_without_the_device_it_is_said_in_one_line(monkeypatch, capsys):
+    def without(*_):
+        raise FileNotFoundError(2, "No such file or directory", "/dev/net/tun")
+
+    monkeypatch.setattr(slow_link, "open_end", without)
+    monkeypatch.setattr(slow_link.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(slow_link.shutil, "which", lambda name: "/sbin/ip")
+    monkeypatch.setattr(slow_link.subprocess, "run", lambda *_, **__: None)
+    monkeypatch.setattr(slow_link.signal, "signal", lambda *_: None)
+    assert slow_link.main(slow_link.Args(command="true")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "/dev/net/tun" in line and "NET_ADMIN" in line
 
 
 @pytest.mark.parametrize(
