@@ -417,11 +417,14 @@ def full_table(label: str, environments: dict[str, list[Run]]) -> str:
 
 
 def summary_table(groups: Groups) -> str:
-    """Markdown: the torch scripts' results on environments of published tables, all scripts in one."""
+    """Markdown: results on environments of published tables, all scripts in one; of a script with torch and its twin in
+    numpy the one with more seeds."""
     published = published_results()
     rows = []
-    for script in dict.fromkeys(script for script, _ in published if not script.endswith("_numpy")):
-        for row in summarise(script, groups.get(script, {})):
+    for script in dict.fromkeys(script.removesuffix("_numpy") for script, _ in published):
+        twins = (groups.get(name, {}) for name in (script, f"{script}_numpy"))
+        environments = max(twins, key=lambda of_env: min(map(len, of_env.values()), default=0))
+        for row in summarise(script, environments):
             theirs = [row["published"][name] for name in PUBLISHED]
             if set(theirs) != {"–"}:
                 environment, mean, _, seeds = cells_of(row)
@@ -454,10 +457,10 @@ def speed_table(results: Path) -> str:
             for base in ("default threads", "1 thread"):
                 sides = {"": base}
                 if in_parallel(arguments):
-                    sides = {"serial ": base, "SubprocVecEnv ": f"{base}, SubprocVecEnv"}
+                    sides = {"serial ": base, "workers ": f"{base}, SubprocVecEnv"}
                 speeds = {what: medians[one]["steps_per_second"] for what, one in sides.items() if one in medians}
                 theirs = [f"{what}{x:,.0f}: {faster(measured, kind, sides[what])}" for what, x in speeds.items()]
-                cells.append(", ".join(theirs) or "–")
+                cells.append("<br>".join(theirs) or "–")
             cells.append(faster(measured, kind, "against") if "against" in medians.get(kind, {}) else "–")
             lines.append(f"| {' | '.join([*cells, launch if key == 'script' else '– | –'])} |")
     return "\n".join(lines) + "\n"

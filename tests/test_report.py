@@ -252,7 +252,7 @@ def test_speed_table_says_what_each_ratio_is_of(tmp_path):
         measured = {"options": options, "medians": medians | launch, "rounds": rounds}
         (tmp_path / "throughput" / f"{name}.json").write_text(json.dumps(measured))
     both_bases = "10: 121.0× (120.0–121.5) | 20: 61.0× (60.0–61.5)"
-    workers = "serial 20: 61.0× (60.0–61.5), SubprocVecEnv 30: 41.0× (40.0–41.5)"
+    workers = "serial 20: 61.0× (60.0–61.5)<br>workers 30: 41.0× (40.0–41.5)"
     assert report.speed_table(tmp_path).splitlines()[2:] == [
         f"| a.py | Toy-v0 | 1,200 | {both_bases} | – | 1.5 s | 100 MB |",
         "| bb.py --fast | Toy-v0 | 1,200 | – | – | 3.1× (2.1–3.6) | 1.5 s | 100 MB |",
@@ -288,6 +288,17 @@ def test_results_hold_the_runs_behind_the_readme():
     rows = [line.split(" | ") for line in report.summary_table(RUNS).splitlines()[2:]]
     assert {"CartPole-v1", "HalfCheetah-v4"} <= {row[0].strip("| ") for row in rows} and len(rows) >= 7
     assert all(int(row[2]) >= 3 for row in rows)
+
+
+def test_of_a_script_and_its_twin_in_numpy_the_one_with_more_seeds_is_shown():
+    means = {}
+    for name in ("ppo", "ppo_numpy"):
+        runs = RUNS[name]["CartPole-v1"]
+        means[name] = report.cells_of(report.summarise(name, {"CartPole-v1": runs})[0])[1]
+        twins = ("ppo", "ppo_numpy")
+        groups = {twin: {"CartPole-v1": RUNS[twin]["CartPole-v1"][: None if twin == name else 3]} for twin in twins}
+        assert f"| CartPole-v1 | {means[name]} | 5 |" in report.summary_table(groups)
+    assert means["ppo"] != means["ppo_numpy"]
 
 
 def test_results_stay_small():
