@@ -202,7 +202,8 @@ def test_killed_processes_cost_nothing_but_time(pair, in_tmp_path):
     stdout, _ = end(process)
     (folder,) = Path().glob("runs/*")
     starts = re.findall(r"20 updates, (\d+) done", stdout)  # the last at 20 if a process failed after the last update
-    assert starts[:2] == ["0", "0"] and starts[2] in ("10", "15") and starts[3:] in ([], ["20"])
+    assert starts[:2] in (["0", "0"], ["0", "5"])  # 5 where this process got no core for a while
+    assert starts[2] in ("10", "15") and starts[3:] in ([], ["20"])
     assert_same_run(folder, pair[0])
 
 
