@@ -418,12 +418,13 @@ def full_table(label: str, environments: dict[str, list[Run]]) -> str:
 
 def summary_table(groups: Groups) -> str:
     """Markdown: results on environments of published tables, all scripts in one; of a script with torch and its twin in
-    numpy the one with more seeds."""
+    numpy the one with more seeds there."""
     published = published_results()
     rows = []
     for script in dict.fromkeys(script.removesuffix("_numpy") for script, _ in published):
-        twins = (groups.get(name, {}) for name in (script, f"{script}_numpy"))
-        environments = max(twins, key=lambda of_env: min(map(len, of_env.values()), default=0))
+        twins = [groups.get(name, {}) for name in (script, f"{script}_numpy")]
+        names = dict.fromkeys(environment for twin in twins for environment in twin)
+        environments = {name: max((twin.get(name, []) for twin in twins), key=len) for name in names}
         for row in summarise(script, environments):
             theirs = [row["published"][name] for name in PUBLISHED]
             if set(theirs) != {"–"}:
