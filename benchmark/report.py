@@ -394,12 +394,11 @@ def cells_of(row: dict) -> list[str]:
 
 
 def table(label: str, environments: dict[str, list[Run]]) -> str:
-    """Markdown: per environment the result over seeds, beside the published numbers."""
-    header = ["environment", "ours", "IQM [95%]", "seeds", *PUBLISHED]
-    return markdown(
-        header,
-        ([*cells_of(row), *(row["published"][name] for name in PUBLISHED)] for row in summarise(label, environments)),
-    )
+    """Markdown: per environment the result over seeds, beside the published numbers where there are any."""
+    rows = summarise(label, environments)
+    published = [name for name in PUBLISHED if any(row["published"][name] != "–" for row in rows)]
+    header = ["environment", "ours", "IQM [95%]", "seeds", *published]
+    return markdown(header, [[*cells_of(row), *(row["published"][name] for name in published)] for row in rows])
 
 
 def full_table(label: str, environments: dict[str, list[Run]]) -> str:

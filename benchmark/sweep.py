@@ -237,11 +237,11 @@ class Folders:
 
     def matching(self, job: Job, of_any_source: bool = False) -> list[Path]:
         """The job's run folders, the furthest last."""
-        found = []
+        found, wanted = [], identity(job.arguments)
         for run in self.folder.glob("runs/*/"):
             arguments, versions = self.read(run) or (None, {})
             same_source = versions.get(job.script.name) == job.version
-            if arguments == identity(job.arguments) and (same_source or of_any_source or self.any_source):
+            if arguments == wanted and (same_source or of_any_source or self.any_source):
                 found.append(run)
         return sorted(found, key=lambda run: (last_checkpoint(run), run.stat().st_mtime, run.name))
 
