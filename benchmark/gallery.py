@@ -6,7 +6,7 @@ of the CartPole that plays in that page.
     python benchmark/gallery.py --keep NAME runs/RUN           keep an agent first, as benchmark/agents/NAME
 
 A kept agent is what is left of a run folder when all goes that `--evaluate` doesn't need: config.json, and checkpoints
-without Adam's moments. By default that are those at a tenth and at the end. Further run folders after the first give
+without Adam's moments. By default that are those nearest to a tenth and at the end. Further run folders after the first give
 their last checkpoint: a run of the same command and seed that ends after its first update, say, whose weights are the
 long run's at that update. `--all-checkpoints` keeps all of the first one.
 """
@@ -206,8 +206,11 @@ def show(agent: Agent) -> None:
 def section(agent: Agent) -> str:
     """An agent's part of docs/gallery.md, from docs/videos/NAME.json."""
     figures = []
-    titles = {"start": "At the start", "tenth": "At a tenth", "end": "At the end"}
-    for stage, fact in json.loads((ROOT / "docs" / "videos" / f"{agent.name}.json").read_text()).items():
+    facts = json.loads((ROOT / "docs" / "videos" / f"{agent.name}.json").read_text())
+    titles = {"start": "At the start", "end": "At the end"}
+    if "tenth" in facts:  # or what is nearest to it: short runs have few checkpoints
+        titles["tenth"] = f"At {facts['tenth']['steps'] / facts['end']['steps']:.0%}"
+    for stage, fact in facts.items():
         cut = f" (its first {SECONDS} s of {fact['seconds']:.0f})" if fact["seconds"] > SECONDS + 1 else ""
         video = f"videos/{agent.name}_{stage}.mp4#t=0.001"
         figures.append(

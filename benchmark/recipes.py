@@ -5,10 +5,12 @@
     python benchmark/recipes.py LunarLander-v3 --run          runs it
     python benchmark/recipes.py LunarLander-v3 --confirm      makes the five runs behind the table, by sweep.py
     python benchmark/recipes.py LunarLander-v3 --keep         keeps them, and the agent of the median seed
+    python benchmark/recipes.py --keep-tables                 keeps the agents of the other results' median seeds
     python benchmark/recipes.py --rebuild                     rebuilds docs/recipes.md from what is kept
 
 All of them belong into the repository's root. Recipes are in benchmark/recipes.toml, what they reached is read from the
-runs in benchmark/results/runs/recipes. Agents are in benchmark/agents, as gallery.py keeps them.
+runs in benchmark/results/runs/recipes. Agents are in benchmark/agents, as gallery.py keeps them. What is kept is looked for
+in all run folders below runs/.
 """
 
 import json
@@ -17,6 +19,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +40,7 @@ class Args:
     confirm: bool = False  # make the runs behind the table, those that are not done
     workers: int = 1  # of them at a time
     keep: bool = False  # keep those runs in benchmark/results, and the agent of the median seed in benchmark/agents
+    keep_tables: bool = False  # keep the agents of the median seeds of the other kept results, as far as runs/ has them
     rebuild: bool = False  # rebuild the tables of docs/recipes.md
 
 
@@ -75,18 +79,36 @@ def agent_folder(env_id: str) -> Path:
     return AGENTS / re.sub("[/:]", "_", env_id)
 
 
-def evaluation(env_id: str, recipe: dict, episodes: int, seed: int) -> list[float]:
-    """The returns of the environment's agent, as the script's --evaluate plays it."""
-    words = f"python cleanrl/{recipe['script']}.py --evaluate {agent_folder(env_id).relative_to(ROOT)}".split()
+def evaluation(agent: Path, script: str, episodes: int, seed: int) -> list[float]:
+    """The returns of an agent, as the script's --evaluate plays it."""
+    words = ["python", f"cleanrl/{script}.py", "--evaluate", str(agent)]
     words += ["--episodes", str(episodes), "--seed", str(seed)]
     done = call(words, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     return [float(x) for x in re.findall(r"^episode \d+: return (\S+),", done.stdout, re.MULTILINE)]
 
 
-def keep(env_id: str, recipe: dict) -> None:
-    """Keeps the environment's runs below runs/ in place of those kept before, and the agent of the median one with the
-    returns of 100 episodes."""
+def keep_agent(run, agent: Path) -> None:
+    """Keeps the weights of a run (of report.py) at its first update, near a tenth and at the end, and the returns of 100 episodes.
+    Only the last checkpoints are in its folder: the first update is made again, by the same command."""
     import gallery
+    import report
+
+    words, steps = shlex.split(report.reproduction(run)), run.arguments["num_envs"] * run.arguments["num_steps"]
+    words[1] = str(ROOT / words[1])
+    with tempfile.TemporaryDirectory() as folder:
+        words += ["--total-timesteps", str(steps), "--checkpoints", "1"]
+        call(words, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        gallery.keep(agent.name, [run.folder, *Path(folder).glob("runs/*")], all_checkpoints=False)
+    returns = evaluation(agent, Path(words[1]).stem, episodes=100, seed=1)
+    (agent / "evaluation.json").write_text(json.dumps({"seed": 1, "returns": returns}) + "\n")
+
+
+def median(runs: list):
+    return sorted(runs, key=lambda run: run.result)[len(runs) // 2]
+
+
+def keep(env_id: str, recipe: dict) -> None:
+    """Keeps the environment's runs below runs/ in place of those kept before, and the agent of the median one."""
     import report
 
     wanted = set(command(recipe))
@@ -99,14 +121,28 @@ def keep(env_id: str, recipe: dict) -> None:
         shutil.rmtree(old)
     for run in runs:
         report.keep_run(run.folder, report.RESULTS)
-    median, agent = sorted(runs, key=lambda run: run.result)[len(runs) // 2], agent_folder(env_id)
-    gallery.keep(agent.name, [median.folder], all_checkpoints=False)
-    returns = evaluation(env_id, recipe, episodes=100, seed=1)
-    (agent / "evaluation.json").write_text(json.dumps({"seed": 1, "returns": returns}) + "\n")
+    keep_agent(median(runs), agent_folder(env_id))
+
+
+def keep_tables() -> None:
+    """Keeps the agent of each script's and environment's median seed in the published tables."""
+    import report
+
+    present = {json.dumps(run.identity, sort_keys=True): run for run in report.find_runs([Path("runs")])}
+    for label, environments in report.load(report.RESULTS).items():
+        for env_id, runs in environments.items():
+            if (label, env_id) not in report.published_results():
+                continue
+            wanted = json.dumps(median(runs).identity, sort_keys=True)
+            if wanted in present:
+                keep_agent(present[wanted], AGENTS / re.sub("[/:]", "_", f"{label}_{env_id}"))
+            else:
+                print(f"{label}, {env_id}: seed {median(runs).seed} is not below runs/; its agent isn't kept")
 
 
 def tables() -> dict[str, str]:
     """Markdown by the name of its place in the page: what the recipes reached, and what their agents return."""
+    import gallery
     import numpy as np
     import report
 
@@ -125,17 +161,17 @@ def tables() -> dict[str, str]:
         first, *_, last = seeds(recipe)
         span = f"{first}–{last}" if runs else "–"
         reached.append([env_id, f"`{recipe['script']}.py`", steps, span, results, goal, verdict, minutes])
-        if (agent := agent_folder(env_id)).is_dir():
-            seed = json.loads((agent / "config.json").read_text())["arguments"]["seed"]
-            returns = json.loads((agent / "evaluation.json").read_text())["returns"]
-            plays = f"`python cleanrl/{recipe['script']}.py --evaluate {agent.relative_to(ROOT)}`"
-            agents.append([env_id, str(seed), spread(returns), plays])
     header = ["environment", "script", "steps", "seeds", "return", "goal", "reached", "minutes a run"]
+    for file in sorted(AGENTS.glob("*/evaluation.json"), key=lambda file: (file.parent.name.startswith("ppo_"), file)):
+        agent, returns = gallery.Agent(file.parent), json.loads(file.read_text())["returns"]
+        steps = f"{int(gallery.checkpoints(agent.folder)[-1].stem) * agent.steps:,}"
+        plays = f"`python cleanrl/{agent.script}.py --evaluate {agent.folder.relative_to(ROOT)}`"
+        agents.append([agent.env_id, steps, str(agent.arguments["seed"]), spread(returns), plays])
     fence = "<!-- long: whole trainings -->\n```bash\n" + "\n".join(commands) + "\n```\n"
     return {
         "recipes": report.markdown(header, reached),
         "commands": fence if commands else "",
-        "agents": report.markdown(["environment", "seed", "return, 100 episodes", "play"], agents),
+        "agents": report.markdown(["environment", "steps", "seed", "return, 100 episodes", "play"], agents),
     }
 
 
@@ -149,12 +185,15 @@ def place(text: str, tables: dict[str, str]) -> str:
 
 def main(args: Args) -> None:
     recipes = read_recipes()
-    if len(chosen := [f"--{name}" for name in ("run", "confirm", "keep", "rebuild") if getattr(args, name)]) > 1:
+    actions = ("run", "confirm", "keep", "keep_tables", "rebuild")
+    if len(chosen := [f"--{name.replace('_', '-')}" for name in actions if getattr(args, name)]) > 1:
         fail(f"{' and '.join(chosen)}: choose one of them")
     if args.env_id not in (None, *recipes):
         fail(f"{args.env_id}: has no recipe; there are {', '.join(recipes)}; tune.py finds one")
     if args.rebuild:
         PAGE.write_text(place(PAGE.read_text(), tables()))
+    elif args.keep_tables:
+        keep_tables()
     elif args.env_id is None and (args.run or args.keep):
         fail(f"{chosen[0]}: needs an environment")
     elif args.confirm:

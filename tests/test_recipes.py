@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import recipes
 import report
 import sweep
+from helpers import type_here
 
 ROOT = Path(__file__).parents[1]
 RECIPES = recipes.read_recipes()
@@ -53,6 +55,26 @@ def test_a_recipe_runs(tool_here, monkeypatch, in_tmp_path):
     assert sweep.last_checkpoint(run) == 1
 
 
+def test_the_agent_of_a_tables_median_seed_is_kept(tool_here, in_tmp_path, monkeypatch):
+    sizes = "--num-envs 2 --num-steps 32 --total-timesteps 640 --num-minibatches 2 --checkpoints 10".split()
+    for seed in (1, 2, 3):
+        type_here(*sizes, "--seed", str(seed), script=ROOT / "cleanrl" / "ppo_numpy.py")
+    for run in Path("runs").iterdir():
+        report.keep_run(run, in_tmp_path / "results")
+    monkeypatch.setattr(report, "RESULTS", in_tmp_path / "results")
+    for tool in (recipes, gallery):
+        monkeypatch.setattr(tool, "AGENTS", in_tmp_path / "agents")
+    tool_here(recipes, "--keep-tables")
+    runs = sorted(report.find_runs([Path("runs")]), key=lambda run: run.result)
+    agent = gallery.Agent(in_tmp_path / "agents" / "ppo_numpy_CartPole-v1")
+    assert agent.arguments["seed"] == runs[1].seed and runs[0].result < runs[1].result < runs[2].result
+    assert len(json.loads((agent.folder / "evaluation.json").read_text())["returns"]) == 100
+    assert [path.stem for path in gallery.checkpoints(agent.folder)] == ["1", "10"]
+    shutil.rmtree(runs[1].folder)
+    stdout, _ = tool_here(recipes, "--keep-tables")
+    assert f"ppo_numpy, CartPole-v1: seed {runs[1].seed} is not below runs/" in stdout
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -67,14 +89,14 @@ def test_a_mistake_is_one_line(tool_here, in_tmp_path, words, message):
     assert message in stderr and stderr.count("\n") == 1 and not any(in_tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("env_id", AGENTS)
-def test_agents_are_small_and_hold_no_moments(env_id):
-    agent = recipes.agent_folder(env_id)
+@pytest.mark.parametrize("name", sorted({file.parents[1].name for file in recipes.AGENTS.glob("*/checkpoints/*.npz")}))
+def test_agents_are_small_and_hold_no_moments(name):
+    agent = recipes.AGENTS / name
     with np.load(gallery.checkpoints(agent)[-1], allow_pickle=False) as content:
         assert not content["adam_mean"].any() and content["actor.4.weight"].any()
         state = json.loads(str(content["state"]))
     config = json.loads((agent / "config.json").read_text())
-    assert state["script"] == RECIPES[env_id]["script"] and state["args"]["env_id"] == env_id
+    assert state["script"] == gallery.Agent(agent).script and state["args"]["env_id"] == config["arguments"]["env_id"]
     assert state["args"]["seed"] == config["arguments"]["seed"]
     text = (agent / "config.json").read_text()
     assert not re.search(r"/(tmp|home|work|root)/", text)
