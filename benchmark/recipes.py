@@ -160,8 +160,8 @@ def tables() -> dict[str, str]:
         goal = f"{recipe['goal']:g}".replace("-", "−")
         first, *_, last = seeds(recipe)
         span = f"{first}–{last}" if runs else "–"
-        reached.append([env_id, f"`{recipe['script']}.py`", steps, span, results, goal, verdict, minutes])
-    header = ["environment", "script", "steps", "seeds", "return", "goal", "reached", "minutes a run"]
+        reached.append([env_id, steps, span, results, goal, verdict, minutes])
+    header = ["environment", "steps", "seeds", "return", "goal", "reached", "minutes a run"]
     for file in sorted(AGENTS.glob("*/evaluation.json"), key=lambda file: (file.parent.name.startswith("ppo_"), file)):
         agent, returns = gallery.Agent(file.parent), json.loads(file.read_text())["returns"]
         steps = f"{int(gallery.checkpoints(agent.folder)[-1].stem) * agent.steps:,}"
