@@ -6,9 +6,9 @@ of the CartPole that plays in that page.
     python benchmark/gallery.py --keep NAME runs/RUN           keep an agent first, as benchmark/agents/NAME
 
 A kept agent is what is left of a run folder when all goes that `--evaluate` doesn't need: config.json, and checkpoints
-without Adam's moments. By default that are those nearest to a tenth and at the end. Further run folders after the first give
-their last checkpoint: a run of the same command and seed that ends after its first update, say, whose weights are the
-long run's at that update. `--all-checkpoints` keeps all of the first one.
+without Adam's moments. By default that are the one nearest to a tenth and the last. Further run folders after the first
+give their last checkpoint: a run of the same command and seed that ends after its first update, say, whose weights are
+the long run's at that update. `--all-checkpoints` keeps all of the first one.
 """
 
 import base64

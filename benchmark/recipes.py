@@ -88,8 +88,8 @@ def evaluation(agent: Path, script: str, episodes: int, seed: int) -> list[float
 
 
 def keep_agent(run, agent: Path) -> None:
-    """Keeps the weights of a run (of report.py) at its first update, near a tenth and at the end, and the returns of 100 episodes.
-    Only the last checkpoints are in its folder: the first update is made again, by the same command."""
+    """Keeps the weights of a run (of report.py) at its first update, near a tenth and at the end, and the returns of 100
+    episodes. Its folder has no checkpoint of the first update, which is made again by the same command."""
     import gallery
     import report
 
