@@ -9,8 +9,8 @@
     python benchmark/recipes.py --rebuild                     rebuilds docs/recipes.md from what is kept
 
 All of them belong into the repository's root. Recipes are in benchmark/recipes.toml, what they reached is read from the
-runs in benchmark/results/runs/recipes. Agents are in benchmark/agents, as gallery.py keeps them. What is kept is looked for
-in all run folders below runs/.
+runs in benchmark/results/runs/recipes. Agents are in benchmark/agents, as gallery.py keeps them; what is to be kept is
+looked for in all run folders below runs/.
 """
 
 import json
@@ -88,8 +88,8 @@ def evaluation(agent: Path, script: str, episodes: int, seed: int) -> list[float
 
 
 def keep_agent(run, agent: Path) -> None:
-    """Keeps the weights of a run (of report.py) at its first update, near a tenth and at the end, and the returns of 100
-    episodes. Its folder has no checkpoint of the first update, which is made again by the same command."""
+    """Keeps the weights of a run (of report.py) at its first update, near a tenth and at the end, and the returns of
+    100 episodes. Its folder has no checkpoint of the first update, which is made again by the same command."""
     import gallery
     import report
 
