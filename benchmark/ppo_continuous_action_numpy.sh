@@ -1,6 +1,12 @@
 #!/usr/bin/env bash
-# ppo_continuous_action_numpy.py on the MuJoCo tasks of ppo_continuous_action.sh, three seeds.
+# ppo_continuous_action_numpy.py on four MuJoCo tasks, ten seeds, and the ablation of the bootstrap at time limits.
 # What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
-python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action_numpy.py" --num-seeds 3 \
-    --env-ids HalfCheetah-v4 Walker2d-v4 Hopper-v4 InvertedPendulum-v4 "$@"
+status=0
+python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action_numpy.py" --num-seeds 10 \
+    --env-ids HalfCheetah-v4 Walker2d-v4 Hopper-v4 InvertedPendulum-v4 "$@" || status=$?
+if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
+ablation="--bootstrap-truncated --exp-name ppo_continuous_action_numpy_bootstrap_truncated"
+python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action_numpy.py $ablation" --num-seeds 10 \
+    --env-ids HalfCheetah-v4 "$@" || status=$?
+exit "$status"

@@ -100,7 +100,7 @@ def keep_agent(run, agent: Path) -> None:
         call(words, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         gallery.keep(agent.name, [run.folder, *Path(folder).glob("runs/*")], all_checkpoints=False)
     returns = evaluation(agent, Path(words[1]).stem, episodes=100, seed=1)
-    (agent / "evaluation.json").write_text(json.dumps({"seed": 1, "returns": returns}) + "\n")
+    (agent / "evaluation.json").write_text(json.dumps({"run": run.folder.name, "seed": 1, "returns": returns}) + "\n")
 
 
 def median(runs: list):
@@ -133,9 +133,13 @@ def keep_tables() -> None:
         for env_id, runs in environments.items():
             if (label, env_id) not in report.published_results():
                 continue
+            agent = AGENTS / re.sub("[/:]", "_", f"{label}_{env_id}")
             wanted = json.dumps(median(runs).identity, sort_keys=True)
+            played = agent / "evaluation.json"
+            if played.is_file() and json.loads(played.read_text()).get("run") == median(runs).folder.name:
+                continue  # it is kept
             if wanted in present:
-                keep_agent(present[wanted], AGENTS / re.sub("[/:]", "_", f"{label}_{env_id}"))
+                keep_agent(present[wanted], agent)
             else:
                 print(f"{label}, {env_id}: seed {median(runs).seed} is not below runs/; its agent isn't kept")
 
@@ -190,6 +194,8 @@ def main(args: Args) -> None:
         fail(f"{' and '.join(chosen)}: choose one of them")
     if args.env_id not in (None, *recipes):
         fail(f"{args.env_id}: has no recipe; there are {', '.join(recipes)}; tune.py finds one")
+    if args.env_id and (args.keep_tables or args.rebuild):
+        fail(f"{chosen[0]} {args.env_id}: {chosen[0]} is for all environments; leave out {args.env_id}")
     if args.rebuild:
         PAGE.write_text(place(PAGE.read_text(), tables()))
     elif args.keep_tables:

@@ -71,6 +71,9 @@ def test_the_agent_of_a_tables_median_seed_is_kept(tool_here, in_tmp_path, monke
     assert len(json.loads((agent.folder / "evaluation.json").read_text())["returns"]) == 100
     assert [path.stem for path in gallery.checkpoints(agent.folder)] == ["1", "10"]
     shutil.rmtree(runs[1].folder)
+    monkeypatch.setattr(recipes, "call", None)  # nothing is played again
+    assert tool_here(recipes, "--keep-tables")[0] == ""
+    shutil.rmtree(agent.folder)
     stdout, _ = tool_here(recipes, "--keep-tables")
     assert f"ppo_numpy, CartPole-v1: seed {runs[1].seed} is not below runs/" in stdout
 
@@ -81,6 +84,8 @@ def test_the_agent_of_a_tables_median_seed_is_kept(tool_here, in_tmp_path, monke
         (["Unknown-v0"], "Unknown-v0: has no recipe; there are "),
         (["--run"], "--run: needs an environment"),
         (["LunarLander-v3", "--run", "--keep"], "--run and --keep: choose one of them"),
+        (["LunarLander-v3", "--rebuild"], "--rebuild LunarLander-v3: --rebuild is for all environments; leave out"),
+        (["LunarLander-v3", "--keep-tables"], "--keep-tables LunarLander-v3: --keep-tables is for all environments"),
         (["LunarLander-v3", "--keep"], "runs: is not a folder"),
     ],
 )
