@@ -47,6 +47,8 @@ results: .venv/test
 		$(BIN)/python benchmark/compare.py $(RUNS)/$$name $(RUNS)/$${name}_numpy \
 			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
 	done
+	$(BIN)/python benchmark/compare.py $(RUNS)/ppo_continuous_action_numpy \
+		$(RUNS)/ppo_continuous_action_numpy_bootstrap_truncated --output benchmark/results/bootstrap_truncated
 	$(BIN)/python benchmark/ablate.py report
 	$(BIN)/python benchmark/scale.py
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import compare
 import numpy as np
 import pytest
+import report
 from helpers import type_in_the_readmes_environment
 from shared import version
 from test_report import change, make_run
@@ -155,17 +156,38 @@ def test_wrong_use_is_one_line(compare_here, tmp_path, a, b, part):
     assert not list(tmp_path.glob("comparison*"))
 
 
-@pytest.mark.parametrize("parent", ["ppo", "ppo_continuous_action"])
-def test_gradients_by_hand_learn_as_autograd_does(parent, tmp_path):
-    """The comparison in the repository follows from its runs, and finds no difference on any environment."""
-    name = f"{parent}_numpy_against_{parent}"
-    runs = [f"benchmark/results/runs/{script}" for script in (parent, f"{parent}_numpy")]
+def made_again(name: str, before: str, after: str, tmp_path: Path) -> list[list[str]]:
+    """The rows of a comparison in the repository, which follows from its runs."""
+    runs = [f"benchmark/results/runs/{script}" for script in (before, after)]
     command = [sys.executable, "benchmark/compare.py", *runs, "--output", str(tmp_path / name)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=120)
     committed = ROOT / "benchmark" / "results" / name
     table = committed.with_name(f"{name}.md").read_text()
     assert (tmp_path / f"{name}.md").read_text() == table
     assert all(committed.with_name(name + suffix).is_file() for suffix in (".png", ".svg"))
-    rows = [line.split(" | ") for line in table.splitlines()[4:]]
-    assert len(rows) >= 3 and {row[-1] for row in rows} == {"the runs can't tell |"}
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[4:]]
+
+
+@pytest.mark.parametrize("parent", ["ppo", "ppo_continuous_action"])
+def test_gradients_by_hand_learn_as_autograd_does(parent, tmp_path):
+    """The comparison finds no difference on any environment."""
+    rows = made_again(f"{parent}_numpy_against_{parent}", parent, f"{parent}_numpy", tmp_path)
+    assert len(rows) >= 3 and {row[-1] for row in rows} == {"the runs can't tell"}
     assert all(int(seeds) >= 3 for row in rows for seeds in row[3].split(" and "))
+
+
+def test_the_page_says_what_the_bootstrap_at_time_limits_is_worth(tmp_path):
+    name = "ppo_continuous_action_numpy"
+    ((*_, seeds, difference, interval, verdict),) = made_again(
+        "bootstrap_truncated", name, f"{name}_bootstrap_truncated", tmp_path
+    )
+    page = " ".join((ROOT / "docs" / "how-an-episode-ends.md").read_text().split())
+    assert f"differ by {difference} {interval}" in page and seeds == "10 and 10"
+    assert verdict == "the runs can't tell" and "can't tell the two apart" in page
+    kept = report.load(report.RESULTS)
+    without, with_it = (
+        sorted(run.result for run in kept[label]["HalfCheetah-v4"]) for label in (name, f"{name}_bootstrap_truncated")
+    )
+    assert with_it[0] > without[7] and "each of the ten with it ends above eight of the ten without" in page
+    stay = "Those that stay in the local optimum end at {:,.0f} to {:,.0f} with it, and at {:,.0f} to {:,.0f} without."
+    assert stay.format(with_it[0], with_it[6], without[0], without[7]) in page
