@@ -8,7 +8,8 @@ of the CartPole that plays in that page.
 A kept agent is what is left of a run folder when all goes that `--evaluate` doesn't need: config.json, and checkpoints
 without Adam's moments. By default that are the one nearest to a tenth and the last. Further run folders after the first
 give their last checkpoint: a run of the same command and seed that ends after its first update, say, whose weights are
-the long run's at that update. `--all-checkpoints` keeps all of the first one.
+the long run's at that update. `--all-checkpoints` keeps all of the first one. Of networks with checkpoints above 2 MB,
+which those for pixels have, only the last is kept.
 """
 
 import base64
@@ -35,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
 STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "Pong", "Procgen"]  # the README's six places
 EPISODES = 10  # that each return is the mean of; the first of them is the one in the video
+LARGE = 2_000_000  # bytes of a checkpoint above which an agent is kept as its last one alone
 SECONDS = 12  # of an episode, at most, in the gallery
 STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200  # a square: the middle of a wide picture, the whole of a tall one
 
@@ -89,11 +91,13 @@ def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
     if not all_checkpoints:
         last = int(kept[-1].stem)
         kept = [min(kept, key=lambda path: abs(int(path.stem) - last / 10)), kept[-1]]
-    kept += [checkpoints(run)[-1] for run in runs[1:]]
+    contents = {kept[-1].name: slim(kept[-1])}
+    if len(contents[kept[-1].name]) < LARGE:
+        contents |= {path.name: slim(path) for path in [*kept, *(checkpoints(run)[-1] for run in runs[1:])]}
     shutil.rmtree(AGENTS / name, ignore_errors=True)
     (AGENTS / name / "checkpoints").mkdir(parents=True)
-    for path in kept:
-        (AGENTS / name / "checkpoints" / path.name).write_bytes(slim(path))
+    for file, content in contents.items():
+        (AGENTS / name / "checkpoints" / file).write_bytes(content)
     config = json.loads((runs[0] / "config.json").read_text())
     config["command"] = re.sub(r"\S*/(?=\w+\.py\b)", "cleanrl/", config["command"])  # no path of this machine
     (AGENTS / name / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -58,6 +58,9 @@ def test_a_kept_agent_plays_as_the_run_did(script, gallery_here, tmp_path, monke
         type_here("--evaluate", folder, "--episodes", "3", script=Path(script.__file__))
         said.append(episodes(capsys))
     assert said[0] == said[1] and len(said[0]) == 3
+    monkeypatch.setattr(gallery, "LARGE", 1000)
+    gallery_here("--keep", "mine", *folders)
+    assert [path.stem for path in gallery.checkpoints(kept)] == ["20"]
 
 
 @pytest.mark.parametrize(
