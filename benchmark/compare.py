@@ -109,11 +109,11 @@ def picture(rows: list[tuple], names: tuple[str, str], path: Path) -> None:
             grid = report.grids(runs, report.POINTS)["steps"]
             curves = np.array([report.curve(run.steps, run.returns, grid) for run in runs])
             report.shade(above, grid, curves, colour, f"{name}, {len(runs)} seed{'s' * (len(runs) > 1)}")
-        above.set_title(environment, fontsize=10)
+        above.set_title(environment, fontsize=10, pad=28)  # the legend stands between it and the curves
         above.set_xlabel("environment steps")
         above.xaxis.set_major_formatter(report.thousands)
         above.grid(alpha=0.3)
-        above.legend(fontsize=8)
+        above.legend(fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, frameon=False)
         below.axvline(0, color="black", linewidth=0.8)
         below.plot([delta], [0], "o", color="tab:blue")
         if np.isfinite(low):
