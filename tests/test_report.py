@@ -217,6 +217,15 @@ def test_time_table_is_the_median_and_the_seconds_of_each_seed(tmp_path):
     assert row == "| mine.py --fast | Toy-v0 | 60.5 | 3.3 s | 3.3, 9.0, 1.0 |"
 
 
+def test_the_page_on_pong_says_what_was_kept():
+    (run,) = report.load(report.RESULTS)["ppo_atari"]["PongNoFrameskip-v4"]
+    games = next(i for i in range(20, len(run.returns)) if np.mean(run.returns[i - 20 : i]) >= 15)
+    page = " ".join((ROOT / "docs" / "ppo_atari.md").read_text().split())
+    assert f"first reached 15 after {run.steps[games - 1]:,.0f} steps, {run.seconds[games - 1]:,.0f} seconds" in page
+    assert f"stopped after {run.total:,} steps, {run.wall_seconds:,.0f} seconds" in page
+    assert f"of its last 20 games was {np.mean(run.returns[-20:]):.2f} then" in page
+
+
 def test_committed_times_from_launch_follow_from_what_was_measured():
     page, (file,) = (ROOT / "docs" / "speed.md").read_text(), report.RESULTS.glob("time_to_return/*.json")
     measured = json.loads(file.read_text())
