@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs behind the README's table of ppo_continuous_action.py: four MuJoCo tasks, five seeds.
+# The runs behind the table of docs/ppo_continuous_action.md: four MuJoCo tasks, five seeds.
 # What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
 python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action.py" --num-seeds 5 \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ppo_continuous_action_numpy.py on four MuJoCo tasks, ten seeds, and the ablation of the bootstrap at time limits.
+# ppo_continuous_action_numpy.py on four MuJoCo tasks, ten seeds, the README's, and the ablation of the bootstrap at time limits.
 # What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
 status=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The runs behind the README's table of ppo_numpy.py: three environments, five seeds.
+# The runs behind the table of docs/ppo_numpy.md: three environments, five seeds.
 # What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail
 python benchmark/sweep.py --command "python cleanrl/ppo_numpy.py" --num-seeds 5 \

@@ -75,8 +75,8 @@ def confirm(env_id: str, recipe: dict, workers: int) -> int:
     return call(sweep).returncode
 
 
-def agent_folder(env_id: str) -> Path:
-    return AGENTS / re.sub("[/:]", "_", env_id)
+def agent_folder(name: str) -> Path:
+    return AGENTS / re.sub("[/:]", "_", name)
 
 
 def evaluation(agent: Path, script: str, episodes: int, seed: int) -> list[float]:
@@ -133,15 +133,14 @@ def keep_tables() -> None:
         for env_id, runs in environments.items():
             if (label, env_id) not in report.published_results():
                 continue
-            agent = AGENTS / re.sub("[/:]", "_", f"{label}_{env_id}")
-            wanted = json.dumps(median(runs).identity, sort_keys=True)
-            played = agent / "evaluation.json"
-            if played.is_file() and json.loads(played.read_text()).get("run") == median(runs).folder.name:
+            agent, run = agent_folder(f"{label}_{env_id}"), median(runs)
+            wanted, played = json.dumps(run.identity, sort_keys=True), agent / "evaluation.json"
+            if played.is_file() and json.loads(played.read_text()).get("run") == run.folder.name:
                 continue  # it is kept
             if wanted in present:
                 keep_agent(present[wanted], agent)
             else:
-                print(f"{label}, {env_id}: seed {median(runs).seed} is not below runs/; its agent isn't kept")
+                print(f"{label}, {env_id}: seed {run.seed} is not below runs/; its agent isn't kept")
 
 
 def tables() -> dict[str, str]:

@@ -61,6 +61,8 @@ def test_a_kept_agent_plays_as_the_run_did(script, gallery_here, tmp_path, monke
     monkeypatch.setattr(gallery, "LARGE", 1000)
     gallery_here("--keep", "mine", *folders)
     assert [path.stem for path in gallery.checkpoints(kept)] == ["20"]
+    gallery_here("--keep", "mine", folders[0], "--all-checkpoints")
+    assert len(gallery.checkpoints(kept)) == len(gallery.checkpoints(folders[0])) > 2
 
 
 @pytest.mark.parametrize(
