@@ -168,13 +168,12 @@ def tables() -> dict[str, str]:
     for file in sorted(AGENTS.glob("*/evaluation.json"), key=lambda file: (file.parent.name.startswith("ppo_"), file)):
         agent, returns = gallery.Agent(file.parent), json.loads(file.read_text())["returns"]
         steps = f"{int(gallery.checkpoints(agent.folder)[-1].stem) * agent.steps:,}"
-        plays = f"`python cleanrl/{agent.script}.py --evaluate {agent.folder.relative_to(ROOT)}`"
-        agents.append([agent.env_id, steps, str(agent.arguments["seed"]), spread(returns), plays])
+        agents.append([f"`{agent.name}`", f"`{agent.script}.py`", steps, str(agent.arguments["seed"]), spread(returns)])
     fence = "<!-- long: whole trainings -->\n```bash\n" + "\n".join(commands) + "\n```\n"
     return {
         "recipes": report.markdown(header, reached),
         "commands": fence if commands else "",
-        "agents": report.markdown(["environment", "steps", "seed", "return, 100 episodes", "play"], agents),
+        "agents": report.markdown(["agent", "script", "steps", "seed", "return"], agents),
     }
 
 
