@@ -31,6 +31,7 @@ import imageio_ffmpeg
 import numpy as np
 import tyro
 from PIL import Image, ImageOps
+from shared import portable
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
@@ -99,7 +100,7 @@ def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
     for file, content in contents.items():
         (AGENTS / name / "checkpoints" / file).write_bytes(content)
     config = json.loads((runs[0] / "config.json").read_text())
-    config["command"] = re.sub(r"\S*/(?=\w+\.py\b)", "cleanrl/", config["command"])  # no path of this machine
+    config["command"] = portable(config["command"])
     (AGENTS / name / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-from shared import defaults, identity, in_parallel, version, version_of_run
+from shared import defaults, identity, in_parallel, portable, version, version_of_run
 
 try:
     import matplotlib
@@ -263,6 +263,8 @@ def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool =
     kept = results / "runs" / slug(run.script) / folder.resolve().name
     kept.mkdir(parents=True, exist_ok=True)
     config = run.config | {"version": run.version}
+    if "command" in config:
+        config["command"] = portable(str(config["command"]))
     if not run.is_complete:
         config["stopped_at"] = int(run.metrics.get("global_step", run.steps)[-1])
     (kept / "config.json").write_text(json.dumps(config, indent=2))

@@ -8,6 +8,7 @@ import ast
 import hashlib
 import io
 import re
+import shlex
 import tokenize
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def identity(arguments: dict) -> dict:
         by_default = min(10, updates * kept["num_steps"] // 10_000) or 1
         kept["checkpoints"] = min(kept["checkpoints"] or by_default, updates)
     return kept
+
+
+def portable(command: str) -> str:
+    """A run's command with cleanrl/ instead of the folder, if that was typed in full: no path of a machine is kept."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # an open quote: nothing that a script wrote
+        return command
+    return shlex.join(f"cleanrl/{Path(x).name}" if x.endswith(".py") and x.startswith("/") else x for x in words)
 
 
 def defaults(source: str) -> dict:

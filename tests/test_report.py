@@ -145,6 +145,16 @@ def test_a_kept_run_stays_in_the_folder_of_the_results(report_here, tmp_path):
     assert all((tmp_path / "some") in (path, *path.parents) for path in made)
 
 
+def test_kept_configurations_name_no_folder_of_a_machine(report_here, tmp_path):
+    run = make_run(tmp_path, 1, np.full(200, 5.0))
+    report_here("--keep", run, "--results", tmp_path / "results")
+    (config,) = (tmp_path / "results").rglob("config.json")
+    assert json.loads(config.read_text())["command"] == "python cleanrl/ppo.py --env-id Toy-v0 --seed 1"
+    kept = [*ROOT.glob("benchmark/results/**/config.json"), *ROOT.glob("benchmark/agents/*/config.json")]
+    commands = [json.loads(path.read_text())["command"] for path in kept]
+    assert len(commands) > 100 and not [command for command in commands if " /" in command]
+
+
 def test_the_last_weights_are_kept_for_those_who_evaluate(report_here, tmp_path, capsys):
     run = train(checkpoints=2)
     report_here("--keep", run, "--weights", "--results", tmp_path / "results")
