@@ -102,7 +102,7 @@ FRAME = gym.spaces.Box(0, 255, (84, 84), np.uint8)
 
 def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     """One preprocessed game, or another environment of FRAMEs as it is."""
-    import ale_py  # here, where a missing package is named
+    import ale_py  # here, so that a missing package is named
 
     gym.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
@@ -199,7 +199,7 @@ class VectorEnv:
         dones, cut = terminated | truncated, np.flatnonzero(truncated & ~terminated)
         truncated_obs = {i: infos["final_obs"][i][None] for i in cut}
         episodes = []
-        for info in (infos.get("final_info", {}), infos):  # the second of a game that the first steps after a reset end
+        for info in (infos.get("final_info", {}), infos):  # infos itself: games ended in a reset
             for i in np.flatnonzero(info.get("_game_return", [])):
                 episodes.append((float(info["game_return"][i]), int(info["game_length"][i])))
         return frames[:, None], np.sign(rewards), dones.astype(np.float32), truncated_obs, episodes  # [atari-6]
@@ -283,7 +283,7 @@ class Agent(nn.Module):
         hidden, lstm_state = self.get_hidden(obs, lstm_state, dones)  # (M, 128), (2, N, 128)
         log_probs = self.actor(hidden).log_softmax(-1)  # (M, num_actions)
         if action is None:
-            if noise is None:
+            if noise is None:  # for other programs: training draws in numpy
                 noise = -torch.empty_like(log_probs).exponential_().log()
             action = (log_probs + noise).argmax(-1)  # a draw from the softmax (Gumbel-max)
         log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -379,7 +379,7 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
-        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
             lstm_state = agent.initial_state(N)  # (2, N, 128)
@@ -474,7 +474,7 @@ from tensorboard.summary.writer import event_file_writer as tensorboard
 @torch.no_grad()
 def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
     """Plays whole games with actions drawn from the policy, on environments and random numbers of its own, such that
-    agent and seed determine them. Yields (unclipped return, steps) of each; `video` is an mp4 file for the first."""
+    agent, seed and `episodes` determine them. Yields (unclipped return, steps) of each; `video`: mp4 of the first."""
     device, envs = next(agent.parameters()).device, VectorEnv(args, "rgb_array" if video else None)
     *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
     rng = np.random.default_rng(noise_seed)
@@ -828,7 +828,7 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except OSError as error:  # a full disk, say
-        go_on = f"; what was saved is whole, go on with --resume {run.folder}" if run.folder else ""
+        go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 

@@ -63,7 +63,7 @@ class Args:
     # environment
     env_id: str = "BreakoutNoFrameskip-v4"  # Gymnasium id of the game
     total_timesteps: int = 10_000_000  # steps in the run, over all environments; a step is 4 frames
-    num_envs: int = 8  # environments that are stepped together
+    num_envs: int = 8  # environments that are stepped together, over all processes
     num_steps: int = 128  # steps of each environment in a rollout
     # PPO
     learning_rate: float = 2.5e-4  # step size of Adam
@@ -105,7 +105,7 @@ FRAME = gym.spaces.Box(0, 255, (84, 84), np.uint8)
 
 def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
     """One preprocessed game, or another environment of FRAMEs as it is."""
-    import ale_py  # here, where a missing package is named
+    import ale_py  # here, so that a missing package is named
 
     gym.register_envs(ale_py)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
@@ -206,7 +206,7 @@ class VectorEnv:
         cut = np.flatnonzero(truncated & ~terminated)
         truncated_obs = {i: np.concatenate([before[i], infos["final_obs"][i][None]]) for i in cut}
         episodes = []
-        for info in (infos.get("final_info", {}), infos):  # the second of a game that the first steps after a reset end
+        for info in (infos.get("final_info", {}), infos):  # infos itself: games ended in a reset
             for i in np.flatnonzero(info.get("_game_return", [])):
                 episodes.append((float(info["game_return"][i]), int(info["game_length"][i])))
         return self.stack, np.sign(rewards), dones.astype(np.float32), truncated_obs, episodes  # [atari-6]
@@ -262,7 +262,7 @@ class Agent(nn.Module):
         hidden = self.get_hidden(obs)  # (M, 512)
         log_probs = self.actor(hidden).log_softmax(-1)  # (M, num_actions)
         if action is None:
-            if noise is None:
+            if noise is None:  # for other programs: training draws in numpy
                 noise = -torch.empty_like(log_probs).exponential_().log()
             action = (log_probs + noise).argmax(-1)  # a draw from the softmax (Gumbel-max)
         log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -359,9 +359,9 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, with the same alignment
-    acting.network.to(agent.dtype)  # once an update, instead of in every call
-    dist.broadcast(parameters.data, 0)  # [aux-2] the same seed gave the same, if torch is the same everywhere
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, aligned alike
+    acting.network.to(agent.dtype)  # its weights stay in --precision …
+    dist.broadcast(parameters.data, 0)  # [aux-2] the seed alone is enough only where torch is the same
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints
     run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
@@ -380,8 +380,8 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
-        acting.load_state_dict(agent.state_dict())
-        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+        acting.load_state_dict(agent.state_dict())  # … so that they are cast here, not in every call
+        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(world_size * N)
             seeds = seeds[rank * N : (rank + 1) * N]  # [aux-2]
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
@@ -470,7 +470,7 @@ from tensorboard.summary.writer import event_file_writer as tensorboard
 @torch.no_grad()
 def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
     """Plays whole games with actions drawn from the policy, on environments and random numbers of its own, such that
-    agent and seed determine them. Yields (unclipped return, steps) of each; `video` is an mp4 file for the first."""
+    agent, seed and `episodes` determine them. Yields (unclipped return, steps) of each; `video`: mp4 of the first."""
     device, envs = next(agent.parameters()).device, VectorEnv(args, "rgb_array" if video else None)
     *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
     rng = np.random.default_rng(noise_seed)
@@ -825,7 +825,7 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except OSError as error:  # a full disk, say
-        go_on = f"; what was saved is whole, go on with --resume {run.folder}" if run.folder else ""
+        go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 

@@ -248,7 +248,7 @@ class Agent(nn.Module):
         """Action (M, action_dim), drawn if None; log-prob, entropy, value, (M,) each, at observations (M, obs_dim)."""
         mean, std = self.actor(obs), self.log_std.exp()  # (M, action_dim), (action_dim,)
         if action is None:
-            action = mean + std * torch.randn_like(mean)
+            action = mean + std * torch.randn_like(mean)  # for other programs: training draws in numpy
         log_densities = -0.5 * ((action - mean) / std).square() - self.log_std - 0.5 * math.log(2 * math.pi)  # [cont-1]
         entropy = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(len(obs))
         return action, log_densities.sum(-1), entropy, self.get_value(obs)  # [cont-3]
@@ -333,7 +333,7 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
-        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
         policy = numpy_forward(agent.actor)  # the actor as a function of numpy arrays
@@ -436,9 +436,9 @@ def numpy_forward(network: nn.Sequential):
 
 
 def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int, video: Path | None = None):
-    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that agent
-    and seed determine them; the statistics stay as they are. Yields (return, length) of each as it ends, of the
-    environment's own rewards. `video` is an mp4 file for the first."""
+    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that
+    agent, seed and `episodes` determine them; the statistics stay as they are. Yields (return, length) of each as it
+    ends, of the environment's own rewards. `video` is an mp4 file for the first."""
     policy, envs = numpy_forward(agent.actor), VectorEnv(args, "rgb_array" if video else None)
     std = agent.log_std.detach().exp().cpu().numpy()
     *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
@@ -792,7 +792,7 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except OSError as error:  # a full disk, say
-        go_on = f"; what was saved is whole, go on with --resume {run.folder}" if run.folder else ""
+        go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 

@@ -237,7 +237,7 @@ class Agent(nn.Module):
         logits = torch.where(allowed, self.actor(obs)[:, self.columns], -1e8)  # (M, C, K) [aux-4]
         log_probs = logits.log_softmax(-1)
         if action is None:
-            action = log_probs.exp().flatten(0, 1).multinomial(1).view(len(obs), -1)
+            action = log_probs.exp().flatten(0, 1).multinomial(1).view(len(obs), -1)  # for other programs
         log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1).sum(-1)  # [multi-1]
         entropy = -(log_probs.exp() * log_probs).sum(-1).sum(-1)  # exp(-1e8) is 0, so masked terms are too
         return action, log_prob, entropy, self.get_value(obs)
@@ -323,7 +323,7 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
-        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
         policy = numpy_forward(agent.actor)  # the actor as a function of numpy arrays
@@ -426,8 +426,8 @@ def numpy_forward(network: nn.Sequential):
 
 
 def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
-    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that agent
-    and seed determine them. Yields (return, length) of each as it ends. `video` is an mp4 file for the first."""
+    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that
+    agent, seed and `episodes` determine them. Yields (return, length) of each; `video` is an mp4 file for the first."""
     policy, envs = numpy_forward(agent.actor), VectorEnv(args, "rgb_array" if video else None)
     *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
     rng = np.random.default_rng(noise_seed)
@@ -779,7 +779,7 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except OSError as error:  # a full disk, say
-        go_on = f"; what was saved is whole, go on with --resume {run.folder}" if run.folder else ""
+        go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 

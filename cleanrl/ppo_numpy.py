@@ -237,7 +237,7 @@ class Adam:
     def step(self, gradient: np.ndarray, learning_rate: float) -> None:
         self.steps += 1
         self.mean += (1.0 - self.beta1) * (gradient - self.mean)
-        self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)
+        self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)  # about 0: the second moment
         # Both averages start at zero; dividing by 1 − betaᵗ makes up for it
         root = np.sqrt(self.variance) / math.sqrt(1.0 - self.beta2**self.steps) + self.eps
         self.parameters -= learning_rate / (1.0 - self.beta1**self.steps) * self.mean / root
@@ -331,7 +331,7 @@ def train(args: Args, run: "Run") -> None:
         clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
 
         # Collect
-        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
         policy = agent.actor.forward
@@ -412,8 +412,8 @@ from tensorboard.summary.writer import event_file_writer as tensorboard
 
 # ----------------------------------------------------------------------------------------------------------- Evaluation
 def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
-    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that agent
-    and seed determine them. Yields (return, length) of each as it ends. `video` is an mp4 file for the first."""
+    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that
+    agent, seed and `episodes` determine them. Yields (return, length) of each; `video` is an mp4 file for the first."""
     policy, envs = agent.actor.forward, VectorEnv(args, "rgb_array" if video else None)
     *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
     rng = np.random.default_rng(noise_seed)
@@ -765,7 +765,7 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except OSError as error:  # a full disk, say
-        go_on = f"; what was saved is whole, go on with --resume {run.folder}" if run.folder else ""
+        go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 

@@ -289,7 +289,7 @@ class Agent(nn.Module):
         hidden = self.get_hidden(obs)  # (M, 256)
         log_probs = self.actor(hidden).log_softmax(-1)  # (M, num_actions)
         if action is None:
-            if noise is None:
+            if noise is None:  # for other programs: training draws in numpy
                 noise = -torch.empty_like(log_probs).exponential_().log()
             action = (log_probs + noise).argmax(-1)  # a draw from the softmax (Gumbel-max)
         log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
@@ -362,8 +362,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision, args.channels_last).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, with the same alignment
-    acting.network.to(agent.dtype)  # once an update, instead of in every call
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, aligned alike
+    acting.network.to(agent.dtype)  # its weights stay in --precision …
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator, statistics=envs)
     run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
@@ -382,8 +382,8 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
-        acting.load_state_dict(agent.state_dict())
-        if fresh_episodes:  # in the first update and after each checkpoint, with seeds of their own
+        acting.load_state_dict(agent.state_dict())  # … so that they are cast here, not in every call
+        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
             next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
         noise = torch.from_numpy(rng.gumbel(size=(T, N, num_actions)).astype(np.float32)).to(device)
@@ -463,9 +463,9 @@ from tensorboard.summary.writer import event_file_writer as tensorboard
 # ----------------------------------------------------------------------------------------------------------- Evaluation
 @torch.no_grad()
 def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None, levels: str = "training"):
-    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that agent
-    and seed determine them. Yields (return, length) of each, of the game's own rewards; `video` is an mp4 file for the
-    first. Up to 64 are played at once, each in an environment of its own: the first to end would be the short ones."""
+    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that
+    agent, seed and `episodes` determine them. Yields (return, length) of each, of the game's own rewards; `video` is an
+    mp4 for the first. Up to 64 are played at once, each in its own environment: the first to end are the short ones."""
     device, envs = next(agent.parameters()).device, VectorEnv(args, "rgb_array" if video else None, levels)
     *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes // 64 + 2).tolist()
     rng = np.random.default_rng(noise_seed)
@@ -822,7 +822,7 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except OSError as error:  # a full disk, say
-        go_on = f"; what was saved is whole, go on with --resume {run.folder}" if run.folder else ""
+        go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 

@@ -15,6 +15,7 @@ import sys
 import warnings
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import environments_cli
 import gymnasium as gym
@@ -814,6 +815,18 @@ def test_evaluate_prints_each_game_as_it_ends(balanced, monkeypatch, capsys):
     assert [len(lines) for lines in printed] == [0, 1, 1]
     assert printed[2][0].startswith("episode 1: return ")
     assert len(capsys.readouterr().out.splitlines()) == 2  # the last one and the mean
+
+
+def test_evaluate_that_fails_names_no_way_to_resume(balanced, monkeypatch, capsys):
+    def printed(*words, **options):
+        raise BrokenPipeError(32, "Broken pipe")  # as when `| head -1` has seen enough
+
+    monkeypatch.setattr(ppo, "print", printed, raising=False)
+    monkeypatch.setattr(ppo, "fail", Mock(side_effect=SystemExit))
+    with pytest.raises(SystemExit):
+        ppo.main(ppo.Args(evaluate=str(balanced), episodes=3))
+    (message,) = ppo.fail.call_args.args
+    assert message == f"{balanced}: [Errno 32] Broken pipe"
 
 
 def test_evaluate_makes_no_training_environments(balanced, monkeypatch, capsys):
