@@ -45,6 +45,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ABLATIONS = ROOT / "benchmark" / "ablations"
 DOCS, KEPT = ROOT / "docs", ROOT / "benchmark" / "results" / "ablations"
 LEAST_SEEDS = 5  # for an interval
+BY_CHANCE = (LEAST_SEEDS, 10), (1 / 12, 1 / 19)  # seeds → share of intervals that leave out 0 with no effect
 
 
 @dataclass
@@ -371,28 +372,33 @@ def list_of_all(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
     return report.markdown(["detail", "in its place", "by", "trained"], rows)
 
 
-def verdicts(ablation: Ablation, suites: dict[str, dict[str, dict[str, Seeds]]]) -> dict[str, list[str]]:
-    """The environments by what the ablation did there to the last 100 episodes, in words."""
-    of_words = defaultdict(list)
+def verdicts(ablation: Ablation, suites: dict[str, dict[str, dict[str, Seeds]]]) -> dict[str, dict[str, np.ndarray]]:
+    """What the ablation did to the last 100 episodes, in words → environment → the seeds' differences."""
+    of_words = defaultdict(dict)
     for environment, of_name in ((x, y) for suite in suites.values() for x, y in suite.items()):
         found = compare(of_name[""], of_name.get(ablation.name, {}))
         if found and (words := verdict(found.last)):
-            of_words[words].append(environment)
+            of_words[words][environment] = found.last
     return of_words
 
 
 def in_short(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
-    """Markdown: which ablations were worse and which better, and where; and those of which nothing can be seen."""
-    lists = {"Worse": [], "Better": [], "No difference at the end": []}
+    """Markdown: which ablations were worse and which better, where and by how much; those of which nothing can be seen;
+    and how many intervals leave out 0 by chance."""
+    lists, intervals = {"Worse": [], "Better": [], "No difference seen at the end": []}, []
     for ablation in manifest()[0].values():
         of_words = verdicts(ablation, suites)
+        intervals += [x for environments in of_words.values() for x in environments.values() if x.any()]
         for words in ("worse", "better"):
             if words in of_words:
-                lists[words.capitalize()].append(f"{ablation.title} ({link(ablation)}: {', '.join(of_words[words])})")
+                where = ", ".join(f"{x} {in_words(found)}" for x, found in of_words[words].items())
+                lists[words.capitalize()].append(f"{ablation.title} ({link(ablation)}): {where}")
         if [*of_words] == ["no difference seen"]:
-            lists["No difference at the end"].append(f"{ablation.title} ({link(ablation)})")
+            lists["No difference seen at the end"].append(f"{ablation.title} ({link(ablation)})")
     lines = [f"- **{words}**: {'; '.join(found)}." for words, found in lists.items() if found]
-    return "\n".join(lines) + "\n" if lines else "Not measured.\n"
+    by_chance = sum(np.interp(len(x), *BY_CHANCE) for x in intervals)
+    lines += ["", f"Of the {len(intervals)} intervals behind this about {by_chance:.0f} would leave out 0 by chance."]
+    return "\n".join(lines) + "\n" if intervals else "Not measured.\n"
 
 
 def studies_table(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:

@@ -245,9 +245,11 @@ def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
     suites = ablate.load(tmp_path / "kept")
     assert ablate.worth("core-6", suites) == "Worth: not measured."
     assert ablate.in_short(suites).splitlines() == [
-        "- **Worse**: ε = 1e-8 ([core-3](details.md#core-3): CartPole-v1).",
-        "- **Better**: the plain squared error ([core-9](details.md#core-9): CartPole-v1).",
-        "- **No difference at the end**: the ratio is not clipped ([core-8](details.md#core-8)).",
+        "- **Worse**: ε = 1e-8 ([core-3](details.md#core-3)): CartPole-v1 **−13.0 [−14.8, −11.2]**.",
+        "- **Better**: the plain squared error ([core-9](details.md#core-9)): CartPole-v1 **+3.00 [+1.20, +4.80]**.",
+        "- **No difference seen at the end**: the ratio is not clipped ([core-8](details.md#core-8)).",
+        "",
+        "Of the 3 intervals behind this about 0 would leave out 0 by chance.",
     ]
 
 
@@ -289,6 +291,19 @@ def test_runs_of_another_version_are_left_out(tmp_path, capsys):
     of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
     assert len(of_name[""]) in (1, 2) and {one.config["ablation"]["base"] for one in of_name[""].values()} == {"new"}
     assert "fewer runs are of another version" in capsys.readouterr().err
+
+
+def test_build_it_says_what_the_kept_runs_say():
+    text = " ".join((ROOT / "docs" / "build-it.md").read_text().split())
+    of_name = ablate.load(report.RESULTS / "ablations")["core"]["CartPole-v1"]
+    found = {name: ablate.compare(of_name[""], of_name[name]) for name in ("core-4", "core-6", "core-10", "core-11")}
+    said = {name: [ablate.verdict(x.last), ablate.verdict(x.area)] for name, x in found.items()}
+    for name in ("core-6", "core-10"):
+        assert f"[no harm is seen](details.md#{name})" in text and said[name] == ["no difference seen"] * 2
+    assert "the constant rate is [faster on the way](details.md#core-4), and no difference is seen in the end" in text
+    assert said["core-4"] == ["no difference seen", "better"]
+    assert "of ten seeds on CartPole three collapse" in text
+    assert found["core-11"].seeds == 10 and (found["core-11"].last < -100).sum() == 3
 
 
 def test_pages_are_what_the_kept_runs_say():
