@@ -1,4 +1,4 @@
-"""Hyperparameters that solve an environment, confirmed on five seeds by which nothing was chosen.
+"""Hyperparameters for an environment, confirmed on five seeds by which nothing was chosen.
 
     python benchmark/recipes.py                               what there is
     python benchmark/recipes.py LunarLander-v3                prints the command line
@@ -9,8 +9,9 @@
     python benchmark/recipes.py --rebuild                     rebuilds docs/recipes.md from what is kept
 
 All of them belong into the repository's root. Recipes are in benchmark/recipes.toml, what they reached is read from the
-runs in benchmark/results/runs/recipes. Agents are in benchmark/agents, as gallery.py keeps them; what is to be kept is
-looked for in all run folders below runs/.
+runs in benchmark/results/runs/recipes. Where a recipe fell short, was changed and confirmed on other seeds, the earlier
+runs are in benchmark/results/earlier_rounds, and stand in the page. Agents are in benchmark/agents, as gallery.py keeps
+them; what is to be kept is looked for in all run folders below runs/.
 """
 
 import json
@@ -21,10 +22,12 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+from shared import portable
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES, AGENTS, PAGE = ROOT / "benchmark" / "recipes.toml", ROOT / "benchmark" / "agents", ROOT / "docs" / "recipes.md"
@@ -107,18 +110,24 @@ def median(runs: list):
     return sorted(runs, key=lambda run: run.result)[len(runs) // 2]
 
 
+def confirms(run, recipe: dict) -> bool:
+    """Whether a run (of report.py) is one of the recipe's, with its arguments and one of its seeds."""
+    return set(command(recipe)) <= set(shlex.split(portable(run.config["command"]))) and run.seed in seeds(recipe)
+
+
 def keep(env_id: str, recipe: dict) -> None:
-    """Keeps the environment's runs below runs/ in place of those kept before, and the agent of the median one."""
+    """Keeps the environment's runs below runs/, and the agent of the median one. Those kept before go, or, if they are
+    of other seeds, to the earlier rounds."""
     import report
 
-    wanted = set(command(recipe))
     runs = [run for run in report.find_runs([Path("runs")]) if run.script == NAME and run.env_id == env_id]
-    runs = [run for run in runs if run.is_complete and wanted <= set(shlex.split(run.config["command"]))]
-    runs = [run for run in runs if run.seed in seeds(recipe)]
+    runs = [run for run in runs if run.is_complete and confirms(run, recipe)]
     if len(runs) != SEEDS:
         fail(f"{env_id}: {len(runs)} of the seeds {seeds(recipe)} have ended below runs/; make them with --confirm")
-    for old in report.RESULTS.glob(f"runs/{NAME}/{agent_folder(env_id).name}__*"):
-        shutil.rmtree(old)
+    for old in report.load(report.RESULTS).get(NAME, {}).get(env_id, []):
+        if old.seed not in seeds(recipe):
+            shutil.copytree(old.folder, report.RESULTS / "earlier_rounds" / old.folder.name)
+        shutil.rmtree(old.folder)
     for run in runs:
         report.keep_run(run.folder, report.RESULTS)
     keep_agent(median(runs), agent_folder(env_id))
@@ -148,30 +157,42 @@ def tables() -> dict[str, str]:
     import gallery
     import numpy as np
     import report
+    from scipy.stats import t
 
-    def spread(x) -> str:
-        return f"{report.signed(np.mean(x))} ± {np.std(x, ddof=1):.2f}"
+    def spread(x, ddof: int = 1) -> str:
+        return f"{report.signed(np.mean(x))} ± {np.std(x, ddof=ddof):.2f}"
 
-    kept, reached, agents, commands = report.load(report.RESULTS).get(NAME, {}), [], [], []
+    def span(runs) -> str:
+        return f"{min(run.seed for run in runs)}–{max(run.seed for run in runs)}"
+
+    kept, reached, rounds, agents, commands = report.load(report.RESULTS).get(NAME, {}), [], [], [], []
     for env_id, recipe in read_recipes().items():
-        results, steps, minutes, verdict = "not measured", "–", "–", "–"
-        if runs := kept.get(env_id):
-            results, steps = spread([run.result for run in runs]), f"{runs[0].total:,}"
-            minutes = f"{np.median([run.wall_seconds for run in runs]) / 60:.1f}"
-            verdict = "yes" if np.mean([run.result for run in runs]) >= recipe["goal"] else "no"
+        cells = ["–", "–", "not measured", f"{recipe['goal']:g}".replace("-", "−"), "–", "–"]
+        if runs := [run for run in kept.get(env_id, []) if confirms(run, recipe)]:
+            results = [run.result for run in runs]
+            cells[:3] = f"{runs[0].total:,}", span(runs), spread(results)
+            lowest = np.mean(results) - t.ppf(0.975, len(results) - 1) * np.std(results, ddof=1) / len(results) ** 0.5
+            sure, on_average = lowest >= recipe["goal"], np.mean(results) >= recipe["goal"]
+            cells[4] = "yes" if sure else "on average" if on_average else "no"
+            cells[5] = f"{np.median([run.wall_seconds for run in runs]) / 60:.1f}"
             commands.append(shlex.join(command(recipe, "--env-id", env_id)))
-        goal = f"{recipe['goal']:g}".replace("-", "−")
-        first, *_, last = seeds(recipe)
-        span = f"{first}–{last}" if runs else "–"
-        reached.append([env_id, steps, span, results, goal, verdict, minutes])
+        reached.append([env_id, *cells])
     header = ["environment", "steps", "seeds", "return", "goal", "reached", "minutes a run"]
+    by_round = defaultdict(list)
+    earlier = report.RESULTS / "earlier_rounds"
+    for run in report.find_runs([earlier]) if earlier.is_dir() else ():
+        by_round[run.env_id, run.seed // 100].append(run)
+    for (env_id, _), runs in sorted(by_round.items()):
+        rounds.append([env_id, f"{runs[0].total:,}", span(runs), spread([run.result for run in runs])])
     for file in sorted(AGENTS.glob("*/evaluation.json"), key=lambda file: (file.parent.name.startswith("ppo_"), file)):
         agent, returns = gallery.Agent(file.parent), json.loads(file.read_text())["returns"]
         steps = f"{int(gallery.checkpoints(agent.folder)[-1].stem) * agent.steps:,}"
-        agents.append([f"`{agent.name}`", f"`{agent.script}.py`", steps, str(agent.arguments["seed"]), spread(returns)])
+        result = spread(returns, ddof=0)  # as --evaluate prints it
+        agents.append([f"`{agent.name}`", f"`{agent.script}.py`", steps, str(agent.arguments["seed"]), result])
     fence = "<!-- long: whole trainings -->\n```bash\n" + "\n".join(commands) + "\n```\n"
     return {
         "recipes": report.markdown(header, reached),
+        "rounds": report.markdown(["environment", "steps", "seeds", "return"], rounds),
         "commands": fence if commands else "",
         "agents": report.markdown(["agent", "script", "steps", "seed", "return"], agents),
     }

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import gallery
 import numpy as np
@@ -76,6 +77,41 @@ def test_the_agent_of_a_tables_median_seed_is_kept(tool_here, in_tmp_path, monke
     shutil.rmtree(agent.folder)
     stdout, _ = tool_here(recipes, "--keep-tables")
     assert f"ppo_numpy, CartPole-v1: seed {runs[1].seed} is not below runs/" in stdout
+
+
+def test_runs_of_a_recipe_that_was_changed_stay_as_an_earlier_round(tool_here, in_tmp_path, monkeypatch):
+    sizes = "--num-envs 2 --num-steps 32 --num-minibatches 2 --checkpoints 1 --total-timesteps"
+    recipe = {"script": "ppo_numpy", "arguments": f"{sizes} 640", "goal": 1}
+    monkeypatch.setattr(report, "RESULTS", in_tmp_path / "results")
+    monkeypatch.setattr(recipes, "SEEDS", 2)
+    monkeypatch.setattr(recipes, "keep_agent", lambda run, agent: None)
+    monkeypatch.setattr(recipes, "read_recipes", lambda: {"CartPole-v1": recipe})
+    for steps, first in (640, 101), (1280, 201), (1280, 201):  # the last time the same ones are kept again
+        recipe |= {"arguments": f"{sizes} {steps}", "first_seed": first}
+        if not [*Path("runs").glob(f"*__{first}__*")]:
+            assert "| CartPole-v1 | – | – | not measured | 1 |" in recipes.tables()["recipes"]
+        for seed in recipes.seeds(recipe):
+            if not [*Path("runs").glob(f"*__{seed}__*")]:
+                words = [*shlex.split(recipe["arguments"]), "--exp-name", recipes.NAME, "--seed", str(seed)]
+                type_here(*words, script=ROOT / "cleanrl" / "ppo_numpy.py")
+        tool_here(recipes, "CartPole-v1", "--keep")
+    kept = {run.seed for run in report.find_runs([in_tmp_path / "results" / "runs"])}
+    earlier = {run.seed for run in report.find_runs([in_tmp_path / "results" / "earlier_rounds"])}
+    assert (kept, earlier) == ({201, 202}, {101, 102})
+    assert "| CartPole-v1 | 640 | 101–102 | " in recipes.tables()["rounds"]
+    assert "| CartPole-v1 | 1,280 | 201–202 | " in recipes.tables()["recipes"]
+
+
+@pytest.mark.parametrize(
+    "results, said", [([9, 10, 11], "no"), ([11, 12, 13], "on average"), ([19, 20, 21], "yes"), ([10, 10, 10], "no")]
+)
+def test_reached_says_whether_the_interval_is_above_the_goal(monkeypatch, results, said):
+    found = [SimpleNamespace(result=x, total=1, seed=101 + i, wall_seconds=1) for i, x in enumerate(results)]
+    monkeypatch.setattr(report, "load", lambda path: {recipes.NAME: {"Toy-v0": found}})
+    monkeypatch.setattr(recipes, "confirms", lambda run, recipe: True)
+    recipe = {"script": "ppo_numpy", "arguments": "", "goal": 10.5}
+    monkeypatch.setattr(recipes, "read_recipes", lambda: {"Toy-v0": recipe})
+    assert f"| 10.5 | {said} | 0.0 |" in recipes.tables()["recipes"]
 
 
 @pytest.mark.parametrize(
