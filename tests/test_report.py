@@ -232,8 +232,12 @@ def test_the_page_on_pong_says_what_was_kept():
     games = next(i for i in range(20, len(run.returns)) if np.mean(run.returns[i - 20 : i]) >= 15)
     page = " ".join((ROOT / "docs" / "ppo_atari.md").read_text().split())
     assert f"first reached 15 after {run.steps[games - 1]:,.0f} steps, {run.seconds[games - 1]:,.0f} seconds" in page
-    assert f"stopped after {run.total:,} steps, {run.wall_seconds:,.0f} seconds" in page
-    assert f"of its last 20 games was {np.mean(run.returns[-20:]):.2f} then" in page
+    assert f"At its end, after {run.wall_seconds:,.0f} seconds" in page
+    assert f"of the last 100 games was {run.result:.2f}; published" in page
+    published = report.published_results()["ppo_atari", "PongNoFrameskip-v4"].values()
+    means = sorted(float(x.split(" ± ")[0]) for x in published if " ± " in x)
+    assert f"default settings are {means[0]} to {means[-1]}" in page
+    assert "[19.5 after two hours]" in (ROOT / "README.md").read_text() and 19.45 <= run.result < 19.55
 
 
 def test_committed_times_from_launch_follow_from_what_was_measured():
