@@ -21,7 +21,6 @@ nineteen. Compared are the mean return of the last 100 episodes, and the area un
 of the same number.
 """
 
-import json
 import os
 import re
 import shlex
@@ -173,6 +172,8 @@ def chosen(args: Args) -> tuple[dict, list[Ablation]]:
 def make_jobs(args: Args) -> list[sweep.Job]:
     """The runs, in the order in which they are made; goes to the folder, which they are relative to."""
     suite, ablations = chosen(args)
+    words = f"python {shlex.quote(str(ROOT / 'cleanrl' / suite['script']))}.py {args.arguments}".strip()
+    sweep.make_jobs(sweep.Args(env_ids=list(suite["env_ids"]), command=words))  # complains, before there is a folder
     commands = write_scripts(suite, ablations, args.folder)
     os.chdir(args.folder)
     jobs = []
@@ -233,12 +234,11 @@ def keep(args: Args) -> int:
         if not runs or sweep.last_checkpoint(runs[-1]) < job.last_update:
             continue
         kept = KEPT / "runs" / report.slug(job.arguments["exp_name"]) / runs[-1].resolve().name
-        if kept.is_dir():
+        if (kept / "config.json").is_file():
             continue
-        report.keep_run(runs[-1], KEPT)
-        config = json.loads((kept / "config.json").read_text())
         what = {"suite": args.suite, "name": "" if job.point == "untouched" else job.point, "base": base}
-        (kept / "config.json").write_text(json.dumps(config | {"ablation": what}, indent=2))
+        what |= {"arguments": args.arguments} if args.arguments else {}
+        report.keep_run(runs[-1], KEPT, ablation=what)
         count += 1
     print(f"{count} runs added to {KEPT}; `python benchmark/ablate.py report` makes the tables anew")
     return 0
@@ -249,7 +249,7 @@ def print_commands(args: Args) -> int:
     sizes = f"--env-ids {shlex.join(suite['env_ids'])} --num-seeds {suite['num_seeds']}"
     for command in write_scripts(suite, ablations, args.folder).values():
         typed = shlex.quote(f"{command} {args.arguments}".strip())
-        tool = shlex.quote(str(sweep.SWEEP))
+        tool = shlex.quote(str(Path(sweep.__file__)))
         print(f"(cd {shlex.quote(str(args.folder))} && python {tool} {sizes} --command {typed})")
     return 0
 
@@ -270,26 +270,26 @@ class Measured:
 
 @cache
 def area(run: report.Run) -> float:
-    """The mean over all steps of the mean return of the last 100 episodes; over those before the first, of that one."""
+    """The mean over the steps, from the first episode's end on, of the mean return of the last 100 episodes."""
     grid = np.linspace(0, run.total, report.POINTS)
     return float(np.nanmean(report.curve(run.steps, run.returns, grid)))
 
 
 def load(kept: Path) -> dict[str, dict[str, dict[str, Seeds]]]:
-    """The kept runs by suite, environment and ablation ("" is the untouched script); of one version of the scripts,
-    the one with most runs."""
+    """The kept runs by suite, environment and ablation ("" is the untouched script); of one version of the scripts and
+    with the same further --arguments, those that are most."""
     if not any(kept.glob("runs/*/*/config.json")):
         return {}
     groups = defaultdict(list)
     for one in report.find_runs([kept / "runs"]):
         what = one.config["ablation"]
-        groups[what["suite"], one.env_id, what["base"]].append(one)
+        groups[what["suite"], one.env_id, (what["base"], what.get("arguments"))].append(one)
     largest = sorted(groups.items(), key=lambda item: len(item[1]))
     of_suites = defaultdict(dict)
     for (suite, env_id, _), runs in largest:  # the last one stays
         if env_id in of_suites[suite]:
-            print(f"{suite} on {env_id}: fewer runs are of another version of the script; they are left out",
-                  file=sys.stderr)  # fmt: skip
+            print(f"{suite} on {env_id}: fewer runs are of another version of the script, or with other --arguments; "
+                  "they are left out", file=sys.stderr)  # fmt: skip
         of_suites[suite][env_id] = of_name = defaultdict(dict)
         for one in runs:
             of_name[one.config["ablation"]["name"]][one.seed] = one
@@ -515,11 +515,12 @@ def main(args: Args) -> int:
     if args.action == "scripts":
         suite, ablations = chosen(args)
         for command in write_scripts(suite, ablations, args.folder).values():
-            print(f"(cd {args.folder} && {command})")
+            print(f"(cd {shlex.quote(str(args.folder))} && {command})")
         return 0
     actions = {"run": run, "status": show_status, "keep": keep, "report": make_report, "commands": print_commands}
     return actions[args.action](args)
 
 
 if __name__ == "__main__":
+    sweep.SWEEP = Path(__file__)  # whose name stands in the error messages
     raise SystemExit(main(tyro.cli(Args, description=__doc__)))

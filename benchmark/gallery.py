@@ -13,7 +13,6 @@ update. `--all-checkpoints` keeps all of the first one.
 """
 
 import base64
-import io
 import itertools
 import json
 import re
@@ -31,7 +30,7 @@ import imageio_ffmpeg
 import numpy as np
 import tyro
 from PIL import Image, ImageOps
-from shared import portable
+from shared import checkpoints, portable, slim
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
@@ -58,29 +57,6 @@ def fail(message: str):
 # --------------------------------------------------------------------------------------------------------- Kept agents
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run folder or a kept agent, by their updates."""
-    found = [path for path in folder.glob("checkpoints/*") if path.suffix in (".pt", ".npz") and path.stem.isdigit()]
-    return sorted(found, key=lambda path: int(path.stem))
-
-
-def slim(checkpoint: Path) -> bytes:
-    """A checkpoint whose moments of Adam are one zero in the file, which evaluation doesn't look at."""
-    content = io.BytesIO()
-    if checkpoint.suffix == ".npz":
-        with np.load(checkpoint, allow_pickle=False) as arrays:
-            state = dict(arrays)
-        np.savez(content, **state | {name: np.zeros((), x.dtype) for name, x in state.items() if name[:5] == "adam_"})
-        return content.getvalue()
-    import torch
-
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    for moments in state["optimizer"]["state"].values():
-        moments.update({name: torch.zeros(()).expand(x.shape) for name, x in moments.items() if x.ndim})
-    torch.save(state, content)
-    return content.getvalue()
-
-
 def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
     """Makes benchmark/agents/NAME from run folders; see above."""
     if not re.fullmatch(r"[\w-]+", name):
@@ -95,13 +71,17 @@ def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
     contents = {path.name: slim(path) for path in [*(checkpoints(run)[-1] for run in runs[1:]), *kept]}
     if not all_checkpoints and len(contents[kept[-1].name]) > LARGE:
         contents = {kept[-1].name: contents[kept[-1].name]}
-    shutil.rmtree(AGENTS / name, ignore_errors=True)
-    (AGENTS / name / "checkpoints").mkdir(parents=True)
-    for file, content in contents.items():
-        (AGENTS / name / "checkpoints" / file).write_bytes(content)
     config = json.loads((runs[0] / "config.json").read_text())
     config["command"] = portable(config["command"])
-    (AGENTS / name / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    AGENTS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=AGENTS) as folder:  # an agent that is there goes when the new one is whole
+        new = Path(folder, "agent")
+        (new / "checkpoints").mkdir(parents=True)
+        for file, content in contents.items():
+            (new / "checkpoints" / file).write_bytes(content)
+        (new / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        shutil.rmtree(AGENTS / name, ignore_errors=True)
+        new.rename(AGENTS / name)
 
 
 @dataclass

@@ -14,6 +14,7 @@ runs are in benchmark/results/earlier_rounds, and stand in the page. Agents are 
 them; what is to be kept is looked for in all run folders below runs/.
 """
 
+import contextlib
 import json
 import re
 import shlex
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from shared import portable
+from shared import identity, version
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES, AGENTS, PAGE = ROOT / "benchmark" / "recipes.toml", ROOT / "benchmark" / "agents", ROOT / "docs" / "recipes.md"
@@ -71,11 +72,19 @@ def call(words: list[str], **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, *words[1:]], text=True, **options)
 
 
+def show(words: list[str]) -> int:
+    """A command line for the user to watch, who may press Ctrl-C: then it saves a checkpoint, which is waited for."""
+    with subprocess.Popen([sys.executable, *words[1:]]) as process:
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                return process.wait()
+
+
 def confirm(env_id: str, recipe: dict, workers: int) -> int:
     trains = shlex.join(command(recipe, "--exp-name", NAME))
     how = f"--num-seeds {SEEDS} --start-seed {seeds(recipe)[0]} --workers {workers}"
     sweep = ["python", str(ROOT / "benchmark" / "sweep.py"), "--command", trains, "--env-ids", env_id, *how.split()]
-    return call(sweep).returncode
+    return show(sweep)
 
 
 def agent_folder(name: str) -> Path:
@@ -111,8 +120,15 @@ def median(runs: list):
 
 
 def confirms(run, recipe: dict) -> bool:
-    """Whether a run (of report.py) is one of the recipe's, with its arguments and one of its seeds."""
-    return set(command(recipe)) <= set(shlex.split(portable(run.config["command"]))) and run.seed in seeds(recipe)
+    """Whether a run (of report.py) is one of the recipe's, with its arguments and one of its seeds, of any version of
+    the script."""
+    import sweep
+
+    words = ["python", str(ROOT / "cleanrl" / f"{recipe['script']}.py"), "--exp-name", NAME]
+    trains = shlex.join([*words, *recipe["arguments"].split()])
+    how = sweep.Args(env_ids=[run.env_id], command=trains, num_seeds=1, start_seed=run.seed)
+    wanted = identity(sweep.make_jobs(how)[0].arguments)
+    return run.seed in seeds(recipe) and {name: run.identity.get(name) for name in wanted} == wanted
 
 
 def keep(env_id: str, recipe: dict) -> None:
@@ -120,16 +136,19 @@ def keep(env_id: str, recipe: dict) -> None:
     of other seeds, to the earlier rounds."""
     import report
 
+    now = version((ROOT / "cleanrl" / f"{recipe['script']}.py").read_text())
     runs = [run for run in report.find_runs([Path("runs")]) if run.script == NAME and run.env_id == env_id]
-    runs = [run for run in runs if run.is_complete and confirms(run, recipe)]
+    runs = [run for run in runs if run.is_complete and run.version == now and confirms(run, recipe)]
     if len(runs) != SEEDS:
         fail(f"{env_id}: {len(runs)} of the seeds {seeds(recipe)} have ended below runs/; make them with --confirm")
-    for old in report.load(report.RESULTS).get(NAME, {}).get(env_id, []):
-        if old.seed not in seeds(recipe):
-            shutil.copytree(old.folder, report.RESULTS / "earlier_rounds" / old.folder.name)
-        shutil.rmtree(old.folder)
     for run in runs:
         report.keep_run(run.folder, report.RESULTS)
+    for old in (report.RESULTS / "runs" / NAME).glob(f"{agent_folder(env_id).name}__*"):
+        if old.name in {run.folder.name for run in runs}:
+            continue
+        if json.loads((old / "config.json").read_text())["arguments"]["seed"] not in seeds(recipe):
+            shutil.copytree(old, report.RESULTS / "earlier_rounds" / old.name, dirs_exist_ok=True)
+        shutil.rmtree(old)
     keep_agent(median(runs), agent_folder(env_id))
 
 
@@ -222,7 +241,12 @@ def main(args: Args) -> None:
     elif args.env_id is None and (args.run or args.keep):
         fail(f"{chosen[0]}: needs an environment")
     elif args.confirm:
-        raise SystemExit(max(confirm(x, recipes[x], args.workers) for x in ([args.env_id] if args.env_id else recipes)))
+        status = 0
+        for env_id in [args.env_id] if args.env_id else recipes:
+            status = max(status, confirm(env_id, recipes[env_id], args.workers))
+            if status > 1:  # a mistake or Ctrl-C; 1 is a failed run
+                break
+        raise SystemExit(status)
     elif args.env_id is None:
         print(*recipes, sep="\n")
     elif args.keep:
@@ -231,7 +255,7 @@ def main(args: Args) -> None:
         words = command(recipes[args.env_id], "--env-id", args.env_id, "--seed", str(args.seed))
         print(shlex.join(words), flush=True)
         if args.run:
-            raise SystemExit(call(words).returncode)
+            raise SystemExit(show(words))
 
 
 if __name__ == "__main__":

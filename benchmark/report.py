@@ -26,6 +26,7 @@ import re
 import shlex
 import shutil
 import sys
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-from shared import defaults, identity, in_parallel, portable, version, version_of_run
+from shared import checkpoints, defaults, identity, in_parallel, portable, slim, version, version_of_run
 
 try:
     import matplotlib
@@ -108,7 +109,10 @@ class Run:
             names = ("global_step", "episodic_return", "seconds")
             self.steps, self.returns, seconds = (rows[:, columns.index(name)] for name in names)  # (E,) each
             self.seconds = np.maximum.accumulate(seconds)  # clocks of several processes can run apart a little
-        except (OSError, EOFError, KeyError, TypeError, AttributeError, ValueError, ZeroDivisionError) as error:
+            if not np.isfinite([self.steps, self.returns, self.seconds]).all():
+                raise ValueError("a number that isn't finite in its episodes")
+        except (OSError, EOFError, zlib.error, LookupError, TypeError, AttributeError, ValueError,
+                ZeroDivisionError) as error:  # fmt: skip
             raise Unreadable(f"{folder}: not a whole run folder ({type(error).__name__}: {error})") from None
         self.label = self.script
 
@@ -142,7 +146,12 @@ class Run:
         known = defaults(ran) or defaults(present)
         placed = identity(self.arguments | {"checkpoints": known.get("checkpoints")})  # with this run's sizes
         known |= {name: placed[name] for name in ("checkpoints",) if name in known and name in placed}
-        return known | {"version": version(present)}
+        return known | {"version": version(present), "stopped_at": None}
+
+    @property
+    def described(self) -> dict:
+        """identity, and where the run was stopped."""
+        return self.identity | {"stopped_at": self.config.get("stopped_at")}
 
     @cached_property
     def metrics(self) -> dict[str, np.ndarray]:
@@ -154,7 +163,7 @@ class Run:
         except ValueError as error:
             print(f"{self.folder}: metrics.csv can't be read ({error}); its losses are left out", file=sys.stderr)
             return {}
-        return dict(zip(columns, rows.T))
+        return dict(zip(columns, rows.T)) if "global_step" in columns else {}  # it is empty in the first update
 
     @cached_property
     def levels(self) -> dict[str, float]:
@@ -170,8 +179,8 @@ class Run:
             for row in rows:
                 if int(row["global_step"]) == last:
                     returns[row["levels"]].append(float(row["episodic_return"]))
-            return {levels: float(np.mean(returns[levels])) for levels in ("training", "test")}
-        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+            return {levels: float(np.mean(returns[levels])) for levels in ("training", "test") if levels in returns}
+        except (OSError, EOFError, zlib.error, KeyError, TypeError, ValueError) as error:
             print(f"{file}: can't be read ({type(error).__name__}: {error}); it is left out", file=sys.stderr)
             return {}
 
@@ -215,20 +224,21 @@ def label_configurations(runs: list[Run]) -> None:
         differing: set[str] = set()
         for members in environments.values():
             # An argument that a run lacks is one that its version of the script didn't have yet
-            for name in set.intersection(*(set(run.identity) for run in members)) - {"seed", "env_id"}:
-                if len({json.dumps(run.identity[name]) for run in members}) > 1:
+            for name in set.union(*(set(run.described) for run in members)) - {"seed", "env_id"}:
+                if len({json.dumps(run.described[name]) for run in members if name in run.described}) > 1:
                     differing.add(name)
         if "version" in differing:
             print(f"{script}: the runs are of several versions of the script, which are kept apart", file=sys.stderr)
         for run in (run for members in environments.values() for run in members):
-            told = {name: run.identity[name] for name in sorted(differing & run.identity.keys())}
+            told = {name: run.described[name] for name in sorted(differing & run.described.keys())}
             parts = (f"{name}={x}" for name, x in told.items() if name not in run.usual or run.usual[name] != x)
             run.label = " ".join([script, *parts])
 
 
 def slug(label: str) -> str:
-    """The label as the name of a file, below the folder in which it is put."""
-    return re.sub(r"[^\w.-]+|^\.+", "_", label)[:150]
+    """The label as the name of a file, below the folder in which it is put; a long one ends with a hash."""
+    name = re.sub(r"[^\w.-]+|^\.+", "_", label)
+    return name if len(name) <= 150 else f"{name[:141]}_{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
 Groups = dict[str, dict[str, list[Run]]]
@@ -248,10 +258,11 @@ def load(results: Path) -> Groups:
     return group(find_runs([results / "runs"])) if any(results.glob("runs/*/*/config.json")) else {}
 
 
-def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool = False) -> None:
+def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool = False, **more) -> None:
     """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}, the
-    configuration with the version of the script; or of one that was `stopped` before its end, whose configuration then
-    says so, as stopped_at with the last step logged."""
+    configuration with the version of the script and what is given as `more`; or of one that was `stopped` before its
+    end, whose configuration then says so, as stopped_at with the last step logged. The configuration comes last: a
+    folder without one isn't read."""
     try:
         run = Run(folder)
     except Unreadable as reason:
@@ -262,38 +273,26 @@ def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool =
         fail(f"{folder}: is kept already; name the run folder that it came from")
     kept = results / "runs" / slug(run.script) / folder.resolve().name
     kept.mkdir(parents=True, exist_ok=True)
-    config = run.config | {"version": run.version}
+    config = run.config | {"version": run.version} | more
     if "command" in config:
         config["command"] = portable(str(config["command"]))
     if not run.is_complete:
         config["stopped_at"] = int(run.metrics.get("global_step", run.steps)[-1])
-    (kept / "config.json").write_text(json.dumps(config, indent=2))
     with (kept / "episodes.csv.gz").open("wb") as file:
         file.write(gzip.compress((folder / "episodes.csv").read_bytes(), mtime=0))  # the same run gives the same file
     if run.levels:
         (kept / "evaluation.csv.gz").write_bytes(gzip.compress((folder / "evaluation.csv").read_bytes(), mtime=0))
     if weights:
         keep_weights(folder, kept)
+    (kept / "config.json").write_text(json.dumps(config, indent=2))
 
 
 def keep_weights(folder: Path, kept: Path) -> None:
-    """Stores a run's last checkpoint. torch's are stored without Adam's moments, two thirds of them: evaluation needs
-    none, and so their zeros take no room."""
-    found = [path for path in folder.glob("checkpoints/*") if path.suffix in (".pt", ".npz") and path.stem.isdigit()]
-    if not found:
+    """Stores a run's last checkpoint without Adam's moments, two thirds of it, which evaluation doesn't need."""
+    if not (found := checkpoints(folder)):
         fail(f"{folder}: holds no checkpoint; leave --weights out")
-    last = max(found, key=lambda path: int(path.stem))
     (kept / "checkpoints").mkdir(exist_ok=True)
-    if last.suffix == ".npz":
-        shutil.copy(last, kept / "checkpoints")
-        return
-    import torch
-
-    state = torch.load(last, map_location="cpu", weights_only=True)
-    for moments in state["optimizer"]["state"].values():
-        zeros = {name: torch.zeros(()).expand(x.shape) for name, x in moments.items() if x.ndim}  # one number in a file
-        moments.update(zeros)
-    torch.save(state, kept / "checkpoints" / last.name)
+    (kept / "checkpoints" / found[-1].name).write_bytes(slim(found[-1]))
 
 
 # -------------------------------------------------------------------------------------------------------------- Numbers
@@ -696,6 +695,8 @@ def write_page(runs: list[Run], output: Path) -> None:
 
 def report_runs(paths: list[Path], output: Path) -> None:
     """Everything about some run folders, into the output folder."""
+    if (output / "config.json").is_file():
+        fail(f"--output {output}: is a run folder; name one of the report's own")
     runs = find_runs(paths)
     for run in runs:
         if not run.is_complete:
@@ -710,7 +711,8 @@ def report_runs(paths: list[Path], output: Path) -> None:
             pictures(environments, output / slug(label))
         (output / "tables.md").write_text("\n".join(tables))
         print("\n".join(tables))
-        shutil.rmtree(output / "videos", ignore_errors=True)
+        if (output / "index.html").is_file():  # the videos beside it are those of the report before
+            shutil.rmtree(output / "videos", ignore_errors=True)
         write_page(runs, output)
     except OSError as error:
         fail(f"--output {output}: {error}; name a folder that can be written, with room on the disk")
@@ -747,8 +749,11 @@ def main(args: Args) -> None:
     if args.runs:
         report_runs(args.runs, args.output)
         return
-    for run in args.keep:
-        keep_run(run, args.results, args.stopped, args.weights)
+    try:
+        for run in args.keep:
+            keep_run(run, args.results, args.stopped, args.weights)
+    except OSError as error:
+        fail(f"--results {args.results}: {error}; name a folder that can be written, with room on the disk")
     rebuild_results(args.results)
 
 

@@ -39,6 +39,31 @@ def portable(command: str) -> str:
     return shlex.join(f"cleanrl/{Path(x).name}" if x.endswith(".py") and x.startswith("/") else x for x in words)
 
 
+def checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run folder, or of what is kept of one, by their updates."""
+    found = [path for path in run.glob("checkpoints/*") if path.suffix in (".pt", ".npz") and path.stem.isdecimal()]
+    return sorted(found, key=lambda path: int(path.stem))
+
+
+def slim(checkpoint: Path) -> bytes:
+    """A checkpoint whose moments of Adam are one zero in the file, which evaluation doesn't look at."""
+    import numpy as np
+
+    content = io.BytesIO()
+    if checkpoint.suffix == ".npz":
+        with np.load(checkpoint, allow_pickle=False) as arrays:
+            state = dict(arrays)
+        np.savez(content, **state | {name: np.zeros((), x.dtype) for name, x in state.items() if name[:5] == "adam_"})
+        return content.getvalue()
+    import torch
+
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    for moments in state["optimizer"]["state"].values():
+        moments.update({name: torch.zeros(()).expand(x.shape) for name, x in moments.items() if x.ndim})
+    torch.save(state, content)
+    return content.getvalue()
+
+
 def defaults(source: str) -> dict:
     """The defaults of a script's Args that are plain values; empty of a source without an Args that can be read."""
     try:

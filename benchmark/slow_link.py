@@ -81,15 +81,18 @@ def main(args: Args) -> int:
         return wrong(f"--mbit {args.mbit} --ms {args.ms}: the rate must be above 0, the delay 0 or more")
     if left := [name for name in NAMES if Path("/run/netns", name).exists()]:
         return wrong(f"{left[0]}: is there already; another call runs, or was killed: ip netns del {left[0]}")
+    try:
+        commands = [args.command.format(rank=rank, address=ADDRESSES[0]) for rank in (0, 1)]
+    except (KeyError, IndexError, ValueError) as error:
+        return wrong(f"--command: {error} in braces; only {{rank}} and {{address}} are filled in, write others doubled")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of finally
     processes, ends = [], []
     try:
         for rank in (0, 1):
             ends.append(open_end(rank))
         for rank in (0, 1):
-            words = args.command.format(rank=rank, address=ADDRESSES[0])
             environment = os.environ | {"GLOO_SOCKET_IFNAME": f"ppo{rank}", "TP_SOCKET_IFNAME": f"ppo{rank}"}
-            command = ["ip", "netns", "exec", NAMES[rank], "sh", "-c", words]
+            command = ["ip", "netns", "exec", NAMES[rank], "sh", "-c", commands[rank]]
             processes.append(subprocess.Popen(command, env=environment, start_new_session=True))
         # Until both have ended, or one has failed, for which the other would wait
         carry(ends, args.mbit, args.ms, lambda: None in (codes := [one.poll() for one in processes]) and not any(codes))

@@ -37,7 +37,7 @@ from pathlib import Path
 from string import Template
 
 import tyro
-from shared import identity, script_words, version
+from shared import checkpoints, identity, script_words, version
 
 SWEEP = Path(__file__).resolve()
 ATTEMPTS = 2  # starts of a run before it counts as failed
@@ -214,8 +214,7 @@ def make_jobs(args: Args) -> list[Job]:
 
 def last_checkpoint(run: Path) -> int:
     """The update of a run's last checkpoint, 0 if there is none."""
-    found = [path for path in run.glob("checkpoints/*") if path.suffix in (".pt", ".npz") and path.stem.isdigit()]
-    return max((int(path.stem) for path in found), default=0)
+    return int(found[-1].stem) if (found := checkpoints(run)) else 0
 
 
 class Folders:
@@ -576,7 +575,7 @@ def submit_to_slurm(jobs: list[Job], args: Args) -> None:
     digest = hashlib.sha256(json.dumps([job.arguments for job in jobs]).encode()).hexdigest()[:8]
     logs = (folder / "logs").resolve()
     text = SLURM_TEMPLATE.substitute(
-        name=f"sweep-{jobs[0].script.stem}",
+        name=re.sub(r"[^\w-]", "-", f"sweep-{jobs[0].script.stem}"),
         array=",".join(map(str, open_tasks)) + concurrency,
         output=shlex.quote(str(logs / "slurm-%A_%a.out")),
         options="".join(f"#SBATCH --{name}={value}\n" for name, value in options.items() if value),
@@ -671,8 +670,8 @@ def main(args: Args) -> int:
     if shutil.which(program) is None:
         fail(f'--command "{args.command}": there is no program {program}; install it or write its whole path')
     if args.task is not None:
-        number = args.task if args.task.isdigit() else os.environ.get(args.task, "")
-        if not number.isdigit() or int(number) >= len(jobs):
+        number = args.task if args.task.isdecimal() else os.environ.get(args.task, "")
+        if not number.isdecimal() or int(number) >= len(jobs):
             fail(f"--task {args.task}: needs a number from 0 to {len(jobs) - 1}, or a variable that holds one")
         jobs = [jobs[int(number)]]
     folders = Folders(Path(args.folder), args.any_source)
@@ -687,7 +686,8 @@ def main(args: Args) -> int:
     sweep = Sweep(jobs, args)
     status = sweep.run(LiveTable() if sys.stdout.isatty() and args.task is None else Lines())
     report_failures(sweep)
-    for run in sorted({run for job in jobs for run in folders.matching(job) if not last_checkpoint(run)}):
+    ended = {run for job in jobs for run in folders.matching(job) if not last_checkpoint(run) and not in_use(run)}
+    for run in sorted(ended):
         print(f"{run} ended before its first checkpoint and is left as it is")
     counts = Counter(job.state for job in jobs)
     print(", ".join(f"{count} {state}" for state, count in counts.items()), flush=True)

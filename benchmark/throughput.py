@@ -192,6 +192,22 @@ def find_hook(module, part: str) -> tuple:
     fail(f"--script {module.__name__}: has no {' or '.join(HOOKS[part])}; add what marks its {part} to HOOKS")
 
 
+def is_writable(output: Path) -> bool:
+    """Whether the measurement can be written, which is to be known before it is made. Makes the folder."""
+    with contextlib.suppress(OSError):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        return os.access(output if output.exists() else output.parent, os.W_OK) and not output.is_dir()
+    return False
+
+
+def is_quoted(arguments: str) -> bool:
+    """Whether a string of arguments has its quotes in pairs."""
+    with contextlib.suppress(ValueError):
+        shlex.split(arguments)
+        return True
+    return False
+
+
 def typed(env_id: str | None, arguments: str) -> list[str]:
     return [*(["--env-id", env_id] if env_id else []), *shlex.split(arguments)]
 
@@ -422,6 +438,9 @@ def validate(args: Args) -> None:
         fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
     if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
         fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
+    for name in ("arguments", "against"):
+        if not is_quoted(words := getattr(args, name) or ""):
+            fail(f"--{name} {words}: has a quote without its second one; add it")
     several = "WORLD_SIZE" in (ROOT / "cleanrl" / f"{args.script}.py").read_text()
     if not 1 <= args.processes <= (64 if several else 1):
         fail(f"--processes {args.processes}: {args.script}.py takes {'1 to 64' if several else 'only one'}; change one")
@@ -451,16 +470,18 @@ def main(args: Args) -> None:
         validate(one)
     if args.vary:
         import report  # its table and pictures; here, since it needs further packages
+    file = f"growth/{args.script}_{args.vary[0].removeprefix('--').replace('_', '-')}" if args.vary else ""
+    output = Path(args.output or ROOT / "benchmark" / "results" / f"{file or f'throughput/{args.script}'}.json")
+    if not is_writable(output):
+        fail(f"--output {output}: can't be written; name a file in a folder that can")
     result, rounds = {"options": asdict(args), **describe_machine()}, []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
         measured = {value: measure_round(one) for value, one in varied.items()}
         rounds.append(measured or measure_round(args))
     result |= {"medians": medians(rounds), "rounds": rounds}
-    file = f"growth/{args.script}_{args.vary[0]}" if args.vary else f"throughput/{args.script}"
-    output = Path(args.output or ROOT / "benchmark" / "results" / f"{file}.json")
+    print(report.growth_table(result) if args.vary else markdown_table(args, result["medians"], rounds))
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(
             "{\n" + ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in result.items()) + "\n}\n"
         )
@@ -468,7 +489,6 @@ def main(args: Args) -> None:
             report.growth_picture(result, output.with_suffix(""))
     except OSError as error:
         fail(f"--output {output}: can't be written ({error.strerror})")
-    print(report.growth_table(result) if args.vary else markdown_table(args, result["medians"], rounds))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import tyro
-from throughput import ROOT, describe_machine, typed
+from throughput import ROOT, describe_machine, is_quoted, is_writable, typed
 
 LAST = 100  # episodes
 
@@ -86,16 +86,19 @@ def main(args: Args) -> None:
     if args.num_seeds < 1 or not 0 < args.limit < 1e6:
         fail(f"--num-seeds {args.num_seeds} --limit {args.limit}: must be 1 or more, and above 0")
     output = Path(args.output or ROOT / "benchmark" / "results" / "time_to_return" / f"{args.script}.json")
+    if not is_writable(output):
+        fail(f"--output {output}: can't be written; name a file in a folder that can")
+    if not is_quoted(args.arguments):
+        fail(f"--arguments {args.arguments}: has a quote without its second one; add it")
     result = {"options": asdict(args), **describe_machine()}
     result["runs"] = [measure(args, seed) for seed in range(1, args.num_seeds + 1)]
     seconds = [run["seconds"] for run in result["runs"]]
     result["median_seconds"] = median(seconds)
+    print(f"median {median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f} s), {len(seconds)} seeds")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(result, indent=2) + "\n")
     except OSError as error:
         fail(f"--output {output}: can't be written ({error.strerror})")
-    print(f"median {median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f} s), {len(seconds)} seeds")
 
 
 if __name__ == "__main__":

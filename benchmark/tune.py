@@ -8,9 +8,10 @@
 
 A trial's value is the mean return of the last 100 episodes, over its environments and seeds. Of several environments
 each return becomes a score first, 0 at the lower of its two targets and 1 at the upper. The same number on the way,
-twenty times a run, prunes: a run below the median of the trials before it is stopped by SIGTERM. All that a trial needs
-is in the storage and in its run folders, so the same command goes on after any kill, and whoever types it elsewhere
-shares the trials. In the end the best three and the defaults run on fresh seeds, for the best of many was lucky too.
+twenty times a run, prunes: a trial whose best so far is below the median of those before it, at the same point, is
+stopped by SIGTERM. All that a trial needs is in the storage and in its run folders, so the same command goes on after
+any kill, and whoever types it elsewhere shares the trials. In the end the best three and the defaults run on fresh
+seeds, for the best of many was lucky too.
 """
 
 import contextlib
@@ -68,7 +69,7 @@ class Args:
     start_seed: int = 1  # seed of the first of them
     # the search
     trials: int = 60  # in all, whoever makes them; with a larger number the same command goes on
-    prune: bool = True  # stop runs that are below the median of the trials before them
+    prune: bool = True  # stop runs whose best so far is below the median of earlier trials there
     storage: str = "sqlite:///runs/tune.db"  # any Optuna storage URL
     confirm: int = 5  # fresh seeds on which the best three and the defaults are compared; 0 leaves it out
     # here
@@ -88,7 +89,8 @@ def read_space(args: Args, script: Path) -> dict[str, BaseDistribution]:
         fail(f"--space {file}: can't be read ({error}); name a TOML file like benchmark/spaces.toml")
     if all(isinstance(spec, dict) and "low" not in spec for spec in table.values()):  # tables of several scripts
         table = table.get(max((name for name in table if script.stem.startswith(name)), key=len, default="ppo"), {})
-    typed = {word.split("=")[0].removeprefix("--").removeprefix("no-") for word in shlex.split(args.command)}
+    typed = {word.split("=")[0].replace("_", "-") for word in shlex.split(args.command)}
+    typed = {word.removeprefix("--").removeprefix("no-") for word in typed}
     space: dict[str, BaseDistribution] = {}
     for name in [name for name in table if name.replace("_", "-") not in typed]:
         try:

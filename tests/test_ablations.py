@@ -192,11 +192,12 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
         (["run", "--suite", "cor"], "--suite cor: there is none of this name; there are core, continuous"),
         (["run", "--only", "core-99"], "--only core-99: is not in the suite"),
         (["run", "--workers", "0"], "--workers 0: must be 1 or more"),
+        (["run", "--arguments=--bogus 3"], "--command, --grid: ppo_numpy.py would not take it"),
     ],
 )
 def test_a_mistake_ends_in_one_line(ablate_here, words, line, tmp_path):
     _, stderr = ablate_here(*words, status=2)
-    assert stderr.startswith(f"ablate.py: error: {line}") and stderr.count("\n") == 1
+    assert re.match(f"(ablate|sweep).py: error: {line}", stderr) and stderr.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -212,13 +213,13 @@ def test_a_diff_that_no_longer_fits_is_named(monkeypatch, tmp_path, capsys):
 # --------------------------------------------------------------------------------------------------------- The measures
 
 
-def kept_run(folder, name, seed, returns, base="abc"):
+def kept_run(folder, name, seed, returns, base="abc", **more):
     """A kept run of an ablation on CartPole-v1."""
     exp_name = f"ppo_numpy-without-{name}" if name else "ppo_numpy"
     run = make_run(folder / f"{base}", seed, returns, env_id="CartPole-v1", exp_name=exp_name)
     report.keep_run(run, folder / "kept")
     kept = folder / "kept" / "runs" / exp_name / run.name
-    what = {"suite": "core", "name": name, "base": base}
+    what = {"suite": "core", "name": name, "base": base} | more
     config = json.loads((kept / "config.json").read_text()) | {"ablation": what, "version": f"{base} {name}"}
     (kept / "config.json").write_text(json.dumps(config))
     kept.rename(kept.with_name(f"{run.name}-{base}"))
@@ -251,6 +252,15 @@ def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
         "",
         "Of the 3 intervals behind this about 0 would leave out 0 by chance.",
     ]
+
+
+def test_runs_of_other_arguments_are_no_baseline(tmp_path):
+    for seed in range(1, 6):
+        for name in ("", "core-3"):
+            kept_run(tmp_path, name, seed, [500.0] * 200)
+    kept_run(tmp_path, "", 6, [0.0] * 200, arguments="--total-timesteps 200")
+    of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
+    assert {*of_name[""]} == {1, 2, 3, 4, 5} and not ablate.compare(of_name[""], of_name["core-3"]).last.any()
 
 
 def test_area_is_the_mean_of_the_curve(tmp_path):

@@ -1,21 +1,26 @@
 """benchmark/recipes.py: the committed page is what the kept runs and agents give, and the agents play as it says."""
 
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import gallery
 import numpy as np
+import ppo_numpy
 import pytest
 import recipes
 import report
 import sweep
 from helpers import type_here
+from shared import identity
 
 ROOT = Path(__file__).parents[1]
 RECIPES = recipes.read_recipes()
@@ -99,6 +104,38 @@ def test_runs_of_a_recipe_that_was_changed_stay_as_an_earlier_round(tool_here, i
     assert (kept, earlier) == ({201, 202}, {101, 102})
     assert "| CartPole-v1 | 640 | 101–102 | " in recipes.tables()["rounds"]
     assert "| CartPole-v1 | 1,280 | 201–202 | " in recipes.tables()["recipes"]
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ({}, True),
+        ({"gamma": 0.9, "gae_lambda": 0.8}, False),  # the other way round
+        ({"norm_adv": False}, False),  # one more
+        ({"seed": 106}, False),
+        ({"checkpoints": 10}, True),  # as by default
+        ({"checkpoints": 2}, False),
+    ],
+)
+def test_a_run_confirms_the_recipe_with_its_arguments_alone(arguments, said):
+    recipe = {"script": "ppo_numpy", "arguments": "--gamma 0.8 --gae-lambda 0.9", "goal": 1}
+    given = vars(ppo_numpy.Args()) | {"exp_name": "recipes", "gamma": 0.8, "gae_lambda": 0.9, "seed": 101} | arguments
+    run = SimpleNamespace(env_id="CartPole-v1", seed=given["seed"], identity=identity(given) | {"version": "any"})
+    assert recipes.confirms(run, recipe) == said
+
+
+def test_a_training_that_is_interrupted_saves_before_the_tool_ends(in_tmp_path):
+    words = [sys.executable, str(ROOT / "benchmark" / "recipes.py"), "FrozenLake8x8-v1", "--run"]
+    (in_tmp_path / "cleanrl").symlink_to(ROOT / "cleanrl")
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as tool:
+        while not [*Path("runs").glob("*/metrics.csv")] or not next(Path("runs").glob("*/metrics.csv")).read_text():
+            time.sleep(0.05)
+        os.killpg(tool.pid, signal.SIGINT)  # as Ctrl-C does, to all in the terminal
+        stdout, stderr = tool.communicate(timeout=60)
+    assert "which is saved; go on with" in stdout and "Traceback" not in stderr and tool.returncode == 130
+    assert [*Path("runs").glob("*/checkpoints/*.npz")]
 
 
 @pytest.mark.parametrize(

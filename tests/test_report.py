@@ -542,19 +542,63 @@ def test_a_run_that_is_there_twice_counts_once(report_here, tmp_path):
 
 
 def test_damaged_runs_are_left_out_and_said(report_here, tmp_path):
-    for seed in range(1, 6):
+    for seed in range(1, 7):
         make_run(tmp_path / "runs", seed, np.full(200, float(seed)))
     for seed, name, content in (
         (1, "config.json", "{"),
         (2, "episodes.csv", "global_step\n1\n"),
         (3, "config.json", "{}"),
+        (6, "episodes.csv", "global_step,episodic_return,episodic_length,seconds\n1,nan,1,0.1\n"),
     ):
         (tmp_path / "runs" / f"Toy-v0__ppo__{seed}__1" / name).write_text(content)
     with (tmp_path / "runs" / "Toy-v0__ppo__5__1" / "episodes.csv").open("a") as file:
         file.write("201,9")  # as a kill leaves it
     _, stderr = report_here("runs")
-    assert stderr.count("is left out") == 3 and stderr.count("\n") == 3 and "Traceback" not in stderr
+    assert stderr.count("is left out") == 4 and stderr.count("\n") == 4 and "Traceback" not in stderr
     assert "| Toy-v0 | 4.50 ± 0.71 |" in (tmp_path / "report" / "tables.md").read_text()
+
+
+def test_a_run_in_its_first_update_is_in_the_page(report_here, tmp_path):
+    make_run(tmp_path / "runs", 1, np.full(200, 1.0))
+    young = make_run(tmp_path / "runs", 2, np.zeros(50), complete=False)
+    (young / "metrics.csv").write_text("")
+    _, stderr = report_here("runs")
+    assert "has not ended" in stderr and young.name in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_a_run_that_lacks_an_argument_hides_no_difference_of_the_others(tmp_path):
+    for seed in (1, 2):
+        for x in (False, True):
+            make_run(tmp_path / f"{seed}{x}", seed, np.full(200, 300.0 if x else 100.0), anneal_clip=x)
+    make_run(tmp_path / "old", 3, np.full(200, 7.0))
+    groups = report.group(report.find_runs([tmp_path]))
+    results = {label: [run.result for run in environments["Toy-v0"]] for label, environments in groups.items()}
+    assert results == {"ppo": [100.0, 100.0, 7.0], "ppo anneal_clip=True": [300.0, 300.0]}  # off is the default
+
+
+def test_a_stopped_run_is_no_seed_of_those_that_ended(report_here, tmp_path):
+    report_here("--keep", make_run(tmp_path, 1, np.full(200, 5.0)), "--results", tmp_path / "results")
+    stopped = make_run(tmp_path, 2, np.full(100, 9.0), complete=False)
+    _, stderr = report_here("--keep", stopped, "--stopped", "--results", tmp_path / "results")
+    assert [*report.load(tmp_path / "results")] == ["ppo", "ppo stopped_at=100"] and not stderr
+
+
+def test_names_of_files_are_short_and_differ():
+    long = "ppo " + " ".join(f"argument-{i}=0.000{i}" for i in range(12))
+    assert len({report.slug(f"{long} version={x}") for x in "ab"}) == 2 and len(report.slug(long)) == 150
+    assert report.slug("ppo gamma=0.9") == "ppo_gamma_0.9"
+
+
+def test_the_report_takes_nothing_away_that_it_did_not_make(report_here, tmp_path):
+    run = make_run(tmp_path / "runs", 1, np.full(200, 1.0))
+    for folder in (run, tmp_path / "mine"):
+        (folder / "videos").mkdir(parents=True)
+        (folder / "videos" / "10.mp4").write_bytes(b"film")
+    _, stderr = report_here("runs", "--output", run, status=2)
+    assert f"--output {run}: is a run folder" in stderr and (run / "videos" / "10.mp4").is_file()
+    report_here("runs", "--output", "mine")
+    assert (tmp_path / "mine" / "videos" / "10.mp4").is_file()
+    assert (tmp_path / "mine" / "videos" / "0000" / "10.mp4").is_file()
 
 
 def test_what_to_install_is_one_line(tmp_path):
@@ -573,6 +617,7 @@ def test_what_to_install_is_one_line(tmp_path):
         (["runs", "--output", "file"], "--output file"),
         (["runs", "--keep", "runs"], "--keep"),
         (["--results", "empty"], "holds no runs"),
+        (["--results", "file", "--keep", "runs/Toy-v0__ppo__1__1"], "--results file"),
     ],
 )
 def test_wrong_use_is_one_line(report_here, tmp_path, words, part):

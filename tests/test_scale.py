@@ -140,6 +140,7 @@ def test_without_the_device_it_is_said_in_one_line(monkeypatch, capsys):
     [
         ("slow_link.py", "--command true --mbit 0", "--mbit 0.0"),
         ("slow_link.py", "--command true --ms -1", "--ms -1.0"),
+        ("slow_link.py", "--command ${HOME}", "only {rank} and {address} are filled in"),
         ("scale.py", "--links --rounds 0", "--rounds 0"),
         ("scale.py", "--all-reduce", "torchrun"),
     ],

@@ -414,6 +414,7 @@ def test_cores_are_shared_out(toy):
         (["--env-ids", "A", "--aws-batch"], ["--job-queue and --job-definition"]),
         (["--env-ids", "A", "--aws-batch", "--job-queue", "q", "--job-definition", "d"], ["absolute path"]),
         (["--env-ids", "A", "--task", "3"], ["--task 3", "from 0 to 2"]),
+        (["--env-ids", "A", "--task", "²"], ["--task ²", "from 0 to 2"]),
         (["--env-ids", "A", "--task", "NO_SUCH_VARIABLE"], ["--task NO_SUCH_VARIABLE", "variable"]),
     ],
 )

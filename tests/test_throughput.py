@@ -209,6 +209,8 @@ def test_the_commands_of_the_docstring_are_understood():
         (["--script", "pppo"], ["--script pppo", "ppo"]),
         (["--rounds", "0"], ["--rounds"]),
         (["--no-sb3", "--env-id", "CartPool-v1"], ["CartPool-v1", "Did you mean: `CartPole`?"]),
+        (["--no-sb3", "--output", "/dev/null/x.json"], ["--output /dev/null/x.json: can't be written; name a file"]),
+        (["--no-sb3", "--arguments='"], ["--arguments ': has a quote without its second one"]),
         (["--vary", "num-envs", "4"], ["--vary num-envs 4", "two or more values"]),
         (["--vary", "num-envs", "4", "4"], ["--vary num-envs 4 4", "two or more values"]),
         (["--vary", "processes", "1", "2"], ["--processes 2: ppo.py takes only one"]),

@@ -37,6 +37,8 @@ def test_a_run_is_watched_until_its_mean_return_is_reached(tmp_path):
         (["--script", "ppo_nunpy"], "--script ppo_nunpy: unknown; cleanrl/ has "),
         (["--num-seeds", "0"], "--num-seeds 0 --limit 600.0: must be 1 or more"),
         (["--arguments=--total-timesteps 2048"], "ppo_numpy.py, seed 1: reached "),
+        (["--arguments='"], "--arguments ': has a quote without its second one"),
+        (["--output", "/dev/null/x.json"], "--output /dev/null/x.json: can't be written; name a file"),
         (["--arguments=--gamma 2"], "--gamma 2.0: must be a number from 0 to 1"),
         (["--num-seeds", "1", "--limit", "1.5", "--target", "501"], ", not --target 501.0; choose another."),
     ],
