@@ -545,8 +545,8 @@ class Run:
         self.state = self.folder = self.tracker = self.stop_signal = None
         self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
         self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" if sys.stdout.isatty() else "", -math.inf  # an unfinished line
-        if args.resume or args.evaluate:
+        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # begun lines
+        if (args.resume, args.evaluate) != (None, None):
             self.checkpoint, self.state = self.load()
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
         self.args = fit_to_machine(self.args, resumed=bool(args.resume))
@@ -554,10 +554,10 @@ class Run:
 
     def load(self) -> tuple[Path, dict]:
         """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
-        path = Path(self.args.resume or self.args.evaluate)
+        path = Path(self.args.resume or self.args.evaluate or "''")
         file = max(path.glob(f"checkpoints/*{SUFFIX}"), key=lambda x: x.stem.isdigit() and int(x.stem), default=path)
-        if self.args.resume and (self.args.evaluate or file == path):
-            fail(f"--resume {path}: takes a run folder that has checkpoints, and no --evaluate beside it")
+        if (self.args.resume and self.args.evaluate) or (file == path and (self.args.resume or path.is_dir())):
+            fail(f"{path}: --resume takes a run folder that has checkpoints, --evaluate that or one of them; not both")
         try:
             if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
                 raise ValueError(f"{damaged} has a wrong checksum")
@@ -566,7 +566,7 @@ class Run:
                 raise ValueError(f"it was written by {state['script']}.py")
             state["args"] = asdict(Args(**state["args"]))  # with the defaults of arguments that came later
         except Exception as error:  # a damaged or hostile file can raise anything
-            fail(f"{file}: not a whole checkpoint of this script ({type(error).__name__}: {error}); name another one")
+            fail(f"{file}: not a whole checkpoint ({type(error).__name__}: {error}); move it away or name another")
         return file, state
 
     def keep(self, **kept) -> None:
@@ -654,7 +654,8 @@ class Run:
         signal.signal(number, self.handlers[number])  # the next one ends the run at once
         if self.recording:
             raise KeyboardInterrupt  # all is saved, and a video can take minutes
-        os.write(2, b"\nstopping after this update\n")  # print could be in the middle of another line
+        with contextlib.suppress(OSError):  # nobody may read it, and print could be in the middle of another line
+            os.write(2, b"\nstopping after this update\n")
 
     def must_stop(self) -> bool:
         return self.stop_signal is not None
@@ -715,7 +716,7 @@ class Run:
             print(f"{self.clear}recording {video}", flush=True)
             list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
             unfinished.replace(video)
-            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-v error -t 20 -vf fps=10,scale=240:-1".split()]
+            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-nostdin -t 20 -vf fps=10,scale=240:-1".split()]
             gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
             self.add_event(self.global_step, {}, {"tag": "video", "image": {"encoded_image_string": gif}})
             if self.tracker:
@@ -728,7 +729,7 @@ class Run:
         """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
         if last or time.perf_counter() - self.last_status > (0.2 if self.clear else 10):
             self.last_status, done = time.perf_counter(), self.update / self.args.num_updates
-            left = timedelta(seconds=round(self.seconds / done - self.seconds))
+            left = timedelta(seconds=round(min(self.seconds / done - self.seconds, 1e12)))
             mean_return = f"{np.mean(self.recent_returns):.1f}" if self.recent_returns else "none yet"
             status = f"{done:4.0%}  step {self.global_step:,}  {self.global_step / self.seconds:,.0f} steps/s  "
             status += f"{left} left  mean return of the last 100 episodes {mean_return}"
@@ -835,7 +836,7 @@ def main(args: Args) -> Path | None:
     try:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
-    except OSError as error:  # a full disk, say
+    except (OSError, MemoryError) as error:  # a full disk, say
         go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
@@ -892,7 +893,8 @@ class SharedRun(Run):
             self.stop_signal = number
             if self.recording:
                 raise KeyboardInterrupt
-            os.write(2, b"\nstopping after this update\n" * self.first)
+            with contextlib.suppress(OSError):
+                os.write(2, b"\nstopping after this update\n" * self.first)
 
     def must_stop(self) -> bool:
         """All stop after the same update, whichever process has had the signal."""

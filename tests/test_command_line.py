@@ -421,7 +421,7 @@ def test_a_run_folder_without_checkpoints(refused, half, flag):
 
 def test_resume_takes_a_run_folder(refused, half):
     checkpoint = half / "checkpoints" / "20.pt"
-    assert_names(refused("--resume", checkpoint), f"--resume {checkpoint}", "run folder")
+    assert_names(refused("--resume", checkpoint), f"{checkpoint}: --resume takes a run folder")
     assert_names(refused("--resume", half, "--evaluate", half), "--resume", "--evaluate")
 
 
@@ -602,8 +602,19 @@ DAMAGES = {
 def test_a_damaged_checkpoint(refused, half, flag, damage):
     file = half / "checkpoints" / "20.pt"
     DAMAGES[damage](file)
-    assert_names(refused(flag, half), str(file), "not a whole checkpoint", "name another one")
+    assert_names(refused(flag, half), str(file), "not a whole checkpoint", "move it away or name another")
     assert not Path("hacked").exists()
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
+def test_an_empty_variable_starts_no_training(refused, flag):
+    assert_names(refused(flag, ""), "not a whole checkpoint", "name another")
+
+
+def test_a_run_without_a_checkpoint_is_no_damaged_one(refused, half):
+    shutil.rmtree(half / "checkpoints")
+    (half / "checkpoints").mkdir()
+    assert_names(refused("--evaluate", half), f"{half}: --resume takes a run folder that has checkpoints, --evaluate")
 
 
 def test_no_flipped_byte_goes_unnoticed(trained, in_tmp_path, capsys):

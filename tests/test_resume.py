@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import pty
 import random
 import resource
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import pytest
 from helpers import (
     SCRIPT,
     SMALL,
+    TESTS,
     assert_same_run,
     assert_same_state,
     checkpoints,
@@ -398,3 +402,54 @@ def test_a_full_disk_at_the_start(in_tmp_path):
     status, stderr = wait(fork(limit_files(1_000)))
     assert status == 2, stderr
     assert "File too large" in error_line(stderr)
+
+
+# ----------------------------------------------------------------------------------------------------- Shells and pipes
+
+
+def test_a_run_whose_reader_has_gone_saves_when_it_is_stopped(in_tmp_path):
+    """As in `… 2>&1 | tee log` and Ctrl-C, which ends tee first."""
+    reader, writer = os.pipe()
+    with Path("out").open("w") as out:
+        process = start(
+            *words(**SMALL | {"env_id": "environments:Random-v0", "total_timesteps": 10**9}), stdout=out, stderr=writer
+        )
+    os.close(writer)
+    wait_for_updates(process.pid, 3)
+    os.close(reader)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert "which is saved; go on with" in Path("out").read_text() and [*Path("runs").glob("*/checkpoints/*.pt")]
+
+
+@pytest.mark.parametrize("steps", ["1000000000000000000", "960"])
+def test_without_an_output_and_with_a_far_end(in_tmp_path, steps):
+    typed = shlex.join(
+        [sys.executable, str(SCRIPT), *words(**SMALL | {"env_id": "environments:Random-v0", "total_timesteps": steps})]
+    )
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    process = subprocess.Popen(["sh", "-c", f"exec {typed} >&-"], stderr=subprocess.PIPE, text=True, env=environment)
+    if steps != "960":
+        wait_for_updates(process.pid, 3)
+        process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert "Traceback" not in stderr and process.returncode == (0 if steps == "960" else 143)
+    assert [*Path("runs").glob("*/checkpoints/*.pt")]
+
+
+def test_a_background_job_of_a_terminal_records_its_videos(in_tmp_path):
+    """ffmpeg must not touch the terminal: a job in the background that does is suspended, and the training with it."""
+    typed = words(env_id="CartPole-v1", total_timesteps=512, num_envs=1, num_steps=128, checkpoints=2)
+    command = shlex.join([sys.executable, str(SCRIPT), *typed, "--capture-video"])
+    job = f"{command} > log 2>&1 & wait $!; echo ended $? > status"
+    child, terminal = pty.fork()
+    if not child:
+        os.execvp("bash", ["bash", "--norc", "-mc", job])
+    deadline = time.monotonic() + 90
+    while not Path("status").is_file() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(terminal)
+    assert Path("status").read_text() == "ended 0\n", Path("log").read_text()
+    assert sorted(path.name for path in Path("runs").glob("*/videos/*")) == ["2.mp4", "4.mp4"]

@@ -362,7 +362,10 @@ def test_every_scripts_space_fits_it(in_tmp_path):
         (["--env-ids", "A", "--space", "wrong.toml"], "y = 3 is no list of choices and no range"),
         (["--env-ids", "A", "--space", "unknown.toml"], "toy.py would not take it"),
         (["--env-ids", "A", "--command", "python toy.py --x 1"], "has nothing for toy.py that the command leaves open"),
-        (["--env-ids", "A", "--space", "steps.toml", "--command", "python toy.py --num_steps=100"], "has nothing for toy"),
+        (
+            ["--env-ids", "A", "--space", "steps.toml", "--command", "python toy.py --num_steps=100"],
+            "has nothing for toy",
+        ),
         (["--env-ids", "A", "--storage", "sqlite"], "--storage: can't be opened"),
         (["--env-ids", "A", "--storage", "postgresql+psycopg://x:secret@127.0.0.1:9/x"], "--storage: can't be opened"),
     ],
