@@ -40,8 +40,8 @@ def test_its_numbers_are_the_measured_ones():
     words = " ".join(TEXT.split())
     assert f"{min(ratios, key=float)} to {max(ratios, key=float)} times the steps per second" in words
     measured = json.loads((report.RESULTS / "time_to_return" / "ppo_numpy.json").read_text())
-    target = f"{measured['options']['target']:g} is {measured['median_seconds']:.1f} s from the launch"
-    assert f"{measured['options']['env_id'].partition('-')[0]} at a mean return of {target}" in words
+    target = f"{measured['options']['target']:g} in {measured['median_seconds']:.1f} s from the launch"
+    assert f"`ppo_numpy.py` brings {measured['options']['env_id'].partition('-')[0]} to {target}" in words
     tags = set(
         re.findall(r"^### .*?`((?:core|atari|cont|lstm|multi)-\d+)`", (ROOT / "docs/details.md").read_text(), re.M)
     )

@@ -18,6 +18,7 @@ import pytest
 import report
 import shared
 from helpers import train, type_here, type_in_the_readmes_environment
+from scipy.stats import t
 
 ROOT = Path(__file__).parents[1]
 RUNS = report.load(report.RESULTS)
@@ -225,6 +226,20 @@ def test_time_table_is_the_median_and_the_seconds_of_each_seed(tmp_path):
     (tmp_path / "time_to_return" / "mine.json").write_text(json.dumps(measured))
     row = report.time_table(tmp_path).splitlines()[2]
     assert row == "| mine.py --fast | Toy-v0 | 60.5 | 3.3 s | 3.3, 9.0, 1.0 |"
+
+
+def test_the_page_on_humanoid_says_what_was_kept():
+    runs = report.load(report.RESULTS)["ppo_continuous_action_numpy"]["Humanoid-v4"]
+    results = np.array([run.result for run in runs])
+    half = t.ppf(0.975, len(results) - 1) * results.std(ddof=1) / len(results) ** 0.5
+    page = " ".join((ROOT / "docs" / "ppo_continuous_action.md").read_text().split())
+    assert len(results) == 10 and f"Humanoid's mean, {results.mean():.2f}, is below the published" in page
+    assert f"(Student's t) is {results.mean() - half:.2f} to {results.mean() + half:.2f}" in page
+    published = report.published_results()["ppo_continuous_action_numpy", "Humanoid-v4"].values()
+    means = sorted(float(x.split(" ± ")[0]) for x in published if " ± " in x)
+    assert (
+        f"the published {means[0]:.2f} to {means[-1]:.2f}" in page and results.mean() < means[0] < results.mean() + half
+    )
 
 
 def test_the_page_on_pong_says_what_was_kept():
