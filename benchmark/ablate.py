@@ -17,8 +17,8 @@ A difference is that of a run and the run of the untouched script with the same 
 interval of 9,999 bootstrap samples of the seeds. Plain percentiles of so few are too narrow: with normal differences
 and no effect they leave out 0 in about one case of six with 5 seeds, of eleven with 10. Percentiles further out, as
 Student's t asks for (Hesterberg 2015, "What Teachers Should Know About the Bootstrap"), do in one of twelve and of
-nineteen. Compared are the mean return of the last 100 episodes, and the area under the curve: the mean over all steps
-of the same number.
+nineteen. Compared are the mean return of the last 100 episodes, and the area under the curve: the mean of the same
+number over the steps, from the first episode's end on.
 """
 
 import os

@@ -116,12 +116,12 @@ class Agent:
 
 
 def find_agents() -> list[Agent]:
-    """One agent of each environment, in the order of the strip; of several the one with most checkpoints. Not Pusher,
-    which needs an older MuJoCo."""
+    """One agent of each environment, in the order of the strip; of several the one with most checkpoints. Not those
+    that were trained with MuJoCo 2, which this environment doesn't have."""
     best = {}
     for path in sorted(AGENTS.glob("*/config.json")):
         agent = Agent(path.parent)
-        if agent.env_id == "Pusher-v4":
+        if agent.config["versions"].get("mujoco", "").startswith("2."):
             continue
         if agent.env_id not in best or len(checkpoints(agent.folder)) > len(checkpoints(best[agent.env_id].folder)):
             best[agent.env_id] = agent

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# ppo_continuous_action_numpy.py on five MuJoCo tasks, ten seeds, the README's, and the ablation of the bootstrap at time limits.
+# ppo_continuous_action_numpy.py on five of the README's MuJoCo tasks, ten seeds, and the ablation of the bootstrap at
+# time limits.
 # Pusher-v4, the sixth, needs an older MuJoCo: see docs/ppo_continuous_action.md.
 # What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
 set -euo pipefail

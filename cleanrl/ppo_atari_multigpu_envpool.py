@@ -575,8 +575,7 @@ class Run:
         try:
             if state := self.state:
                 restore(kept, state)
-                self.update, self.global_step, self.seconds = state["update"], state["global_step"], state["seconds"]
-                self.recent_returns = state["recent_returns"]
+                vars(self).update({x: state[x] for x in ("update", "global_step", "seconds", "recent_returns")})
         except Exception as error:  # as in load
             fail(f"{self.checkpoint}: does not fit {self.args.env_id} ({type(error).__name__}: {error})")
 
