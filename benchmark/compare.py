@@ -3,9 +3,11 @@
     python benchmark/compare.py runs_before runs_after
     python benchmark/compare.py "runs/*__ppo__*" "runs/*__mine__*" --output comparison
     python benchmark/compare.py runs runs --only-a learning-rate=1e-3 --only-b learning-rate=3e-4
+    python benchmark/compare.py runs runs --only-a precision=fp32 --only-b precision=bf16 --steps 2000000
 
 A and B are a run folder, a folder that holds runs, or a pattern in quotes; --only-a and --only-b choose among them by
-what report.py's labels say, `version` included. A run's result is the mean return of its last 100 episodes. The
+what report.py's labels say, `version` included. --steps compares what runs of different lengths have in common: of
+each run, what had ended by that step. A run's result is the mean return of its last 100 episodes. The
 difference B − A of the mean results comes with Welch's 95% interval (of two sets with unequal
 variances; it is wide for few seeds, as it should be). Where the interval leaves out 0, B is better or worse; where it
 doesn't, more seeds may tell. Writes the table, and the curves of both with the differences below them as PNG and SVG.
@@ -31,6 +33,7 @@ class Args:
         default_factory=list
     )  # choose among the runs before, as in learning-rate=1e-3 exp-name=ppo
     only_b: list[str] = field(default_factory=list)  # the same for the runs after
+    steps: int | None = None  # compare the first so many steps of each run; by default all, which must be equally many
     output: Path = Path("comparison")  # the files' name, to which .md, .png and .svg are added
 
 
@@ -61,13 +64,29 @@ def choose(runs: list[report.Run], option: str, only: list[str]) -> list[report.
     return runs
 
 
-def read(name: str, pattern: str, only: list[str]) -> dict[str, list[report.Run]]:
+def shorten(runs: list[report.Run], steps: int) -> None:
+    """Leaves of each run the episodes that had ended by that step. Ends the program with one line if a run is shorter,
+    or if none had ended."""
+    for run in runs:
+        ended = run.steps <= steps
+        if run.total < steps or not ended.any():
+            most = f"has {run.total:,} steps" if run.total < steps else "has no episode that had ended by then"
+            fail(f"--steps {steps}: {run.folder} {most}; name a step that every run has come to")
+        run.steps, run.returns, run.seconds = run.steps[ended], run.returns[ended], run.seconds[ended]
+        run.total = run.config["stopped_at"] = steps
+    report.label_configurations(runs)  # those stopped at different steps are the same experiment now
+
+
+def read(name: str, pattern: str, only: list[str], steps: int | None) -> dict[str, list[report.Run]]:
     """The complete runs of one set by environment. Ends the program with one line if they are not of one experiment."""
     folders = sorted(Path(path) for path in glob.glob(pattern) if Path(path).is_dir())
     if not folders:
         fail(f"{name} {pattern}: there is no such folder; name run folders, a folder that holds them, or a pattern")
     option = f"--only-{name.lower()}"
-    groups = report.group(choose(report.find_runs(folders), option, only))
+    runs = choose(report.find_runs(folders), option, only)
+    if steps is not None:
+        shorten([run for run in runs if run.is_complete], steps)
+    groups = report.group(runs)
     if not groups:
         fail(f"{name} {pattern}: holds no run that has ended")
     if len(groups) > 1:
@@ -128,7 +147,7 @@ def picture(rows: list[tuple], names: tuple[str, str], path: Path) -> None:
 
 
 def main(args: Args) -> None:
-    a, b = read("A", args.a, args.only_a), read("B", args.b, args.only_b)
+    a, b = read("A", args.a, args.only_a, args.steps), read("B", args.b, args.only_b, args.steps)
     common = sorted(a.keys() & b.keys())
     if not common:
         fail(f"A has {', '.join(a)} and B has {', '.join(b)}: there is no environment in common")
@@ -136,7 +155,8 @@ def main(args: Args) -> None:
     for environment in common:
         runs_a, runs_b = a[environment], b[environment]
         if runs_a[0].total != runs_b[0].total:
-            fail(f"{environment}: A has {runs_a[0].total:,} steps and B {runs_b[0].total:,}; compare equal lengths")
+            steps = f"A has {runs_a[0].total:,} steps and B {runs_b[0].total:,}"
+            fail(f"{environment}: {steps}; compare equal lengths, or add --steps")
         results = [np.array([run.result for run in runs]) for runs in (runs_a, runs_b)]
         delta, low, high = difference(*results)
         rows.append((environment, runs_a, runs_b, (delta, low, high)))

@@ -86,6 +86,21 @@ def test_patterns_and_a_single_seed(compare_here, tmp_path):
     assert "| Toy-v0 | 30.50 ± 0.71 | 7.00 | 2 and 1 | −23.50 | – | two or more seeds of each are needed |" in stdout
 
 
+def test_runs_of_different_lengths_are_compared_as_far_as_both_go(compare_here, tmp_path):
+    """One side ended, the other was stopped and kept, its seeds at different steps; all were to be 300 steps long."""
+    for name, seed, steps, level in (("a", 1, 300, 0), ("b", 1, 150, 7), ("b", 2, 200, 7)):
+        run = make_run(tmp_path / name, seed, np.arange(float(steps)) + level, precision=name)
+        change(run, {"total_timesteps": 300})
+        if steps < 300:
+            report.keep_run(run, tmp_path / "kept", stopped=True)
+    _, stderr = compare_here("a", "kept/runs/*", status=2)
+    assert "holds runs of several kinds (ppo stopped_at=150; ppo stopped_at=200)" in stderr
+    stdout, stderr = compare_here("a", "kept/runs/*", "--steps", "150")
+    assert not stderr and "| Toy-v0 | 99.50 | 106.50 ± 0.00 | 1 and 2 | 7.00 |" in stdout  # the mean of 50 to 149
+    _, stderr = compare_here("a", "kept/runs/*", "--steps", "200", status=2)
+    assert "has 150 steps" in stderr
+
+
 @pytest.fixture
 def sweep_of_two_rates(tmp_path):
     """Runs of two learning rates in one folder, as a sweep leaves them, and of a newer version of the script."""
@@ -142,6 +157,8 @@ def test_what_to_install_is_one_line(tmp_path):
         ("one", "elsewhere", "there is no environment in common"),
         ("one", "short", "compare equal lengths"),
         ("one", "unfinished", "holds no run that has ended"),
+        ("one", "one --steps 201", "--steps 201: one/Toy-v0__ppo__0__1 has 200 steps"),
+        ("one", "one --steps 0", "has no episode that had ended by then"),
     ],
 )
 def test_wrong_use_is_one_line(compare_here, tmp_path, a, b, part):
@@ -151,7 +168,7 @@ def test_wrong_use_is_one_line(compare_here, tmp_path, a, b, part):
     make_runs(tmp_path / "elsewhere", "ppo", [1, 2], "Other-v0")
     make_run(tmp_path / "short", 1, np.zeros(100))
     make_run(tmp_path / "unfinished", 1, np.zeros(100), complete=False)
-    _, stderr = compare_here(a, b, status=2)
+    _, stderr = compare_here(a, *b.split(), status=2)
     assert stderr.count("\n") == 1 and part in stderr
     assert not list(tmp_path.glob("comparison*"))
 
