@@ -80,7 +80,7 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
-    bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
+    bootstrap_truncated: bool = False  # add gamma times the last observation's value at a time limit; off as published
     # speed
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
     cuda: bool = True  # train on the GPU, where there is one
@@ -335,7 +335,7 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, aligned alike
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts; aligned alike: same bits
     acting.network.to(agent.dtype)  # its weights stay in --precision …
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints
@@ -395,7 +395,7 @@ def train(args: Args, run: "Run") -> None:
                     clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
                 )  # fmt: skip
                 debug.append(mb_debug)
-                parameters.grad.zero_()
+                parameters.grad.zero_()  # in place: the layers have views of it
                 loss.backward()
                 norm = parameters.grad.norm()
                 parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]

@@ -75,7 +75,7 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
-    bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
+    bootstrap_truncated: bool = False  # add gamma times the last observation's value at a time limit; off as published
     # speed
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
     cuda: bool = False  # train on the GPU; off, since layers of 64 units are faster on one CPU core
@@ -365,7 +365,7 @@ def train(args: Args, run: "Run") -> None:
                     clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
                 )  # fmt: skip
                 debug.append(mb_debug)
-                parameters.grad.zero_()
+                parameters.grad.zero_()  # in place: the layers have views of it
                 loss.backward()
                 norm = parameters.grad.norm()
                 parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]

@@ -69,7 +69,7 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
-    bootstrap_truncated: bool = False  # add the value of the last observation at a time limit; off as published
+    bootstrap_truncated: bool = False  # add gamma times the last observation's value at a time limit; off as published
 
     @property
     def batch_size(self) -> int:

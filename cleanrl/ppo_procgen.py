@@ -189,7 +189,7 @@ class RunningStatistics:
     """Mean and variance of all rows seen so far, in float64, by the parallel algorithm (Chan et al. 1979)."""
 
     def __init__(self, shape: tuple[int, ...]):
-        self.mean, self.var, self.count = np.zeros(shape), np.ones(shape), 1e-4
+        self.mean, self.var, self.count = np.zeros(shape), np.ones(shape), 1e-4  # as in baselines
 
     def update(self, rows: np.ndarray) -> None:
         """Takes in rows (N, *shape)."""
@@ -362,7 +362,7 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision, args.channels_last).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts, aligned alike
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts; aligned alike: same bits
     acting.network.to(agent.dtype)  # its weights stay in --precision …
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator, statistics=envs)
@@ -416,7 +416,7 @@ def train(args: Args, run: "Run") -> None:
                     clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
                 )  # fmt: skip
                 debug.append(mb_debug)
-                parameters.grad.zero_()
+                parameters.grad.zero_()  # in place: the layers have views of it
                 loss.backward()
                 norm = parameters.grad.norm()
                 parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]
