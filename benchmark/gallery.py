@@ -195,9 +195,11 @@ def section(agent: Agent) -> str:
     """An agent's part of docs/gallery.md, from docs/videos/NAME.json."""
     figures = []
     facts = json.loads((ROOT / "docs" / "videos" / f"{agent.name}.json").read_text())
-    titles = {"start": "At the start", "end": "At the end"}
-    if "tenth" in facts:  # or what is nearest to it: short runs have few checkpoints
-        titles["tenth"] = f"At {facts['tenth']['steps'] / facts['end']['steps']:.0%}"
+    planned = agent.arguments["total_timesteps"] // agent.steps * agent.steps
+    titles = {stage: f"At {fact['steps'] / planned:.0%}" for stage, fact in facts.items()}
+    titles["start"] = "At the start"
+    if facts["end"]["steps"] == planned:  # or less, where the run was stopped
+        titles["end"] = "At the end"
     for stage, fact in facts.items():
         cut = f" (its first {SECONDS} s of {fact['seconds']:.0f})" if fact["seconds"] > SECONDS + 1 else ""
         video = f"videos/{agent.name}_{stage}.mp4#t=0.001"

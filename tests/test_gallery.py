@@ -105,6 +105,13 @@ def test_pages_are_what_the_gallery_writes(tmp_path):
         assert (tmp_path / name).read_text() == (ROOT / name).read_text()
 
 
+def test_of_a_run_that_was_stopped_the_page_says_how_far_it_came():
+    assert "<b>At the end</b>: 499,712 steps" in gallery.section(CARTPOLE)
+    stopped = gallery.Agent(CARTPOLE.folder)
+    stopped.arguments = stopped.arguments | {"total_timesteps": 1_000_000}
+    assert "<b>At 50%</b>: 499,712 steps" in gallery.section(stopped) and "At the end" not in gallery.section(stopped)
+
+
 def test_pictures_and_videos_are_there_and_small():
     strip = [ROOT / x for x in re.findall(r'<img src="(.+?)"', (ROOT / "README.md").read_text())]
     assert len(strip) == sum(agent.place < len(gallery.STRIP) for agent in SHOWN) >= 1
