@@ -44,6 +44,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ABLATIONS = ROOT / "benchmark" / "ablations"
 DOCS, KEPT = ROOT / "docs", ROOT / "benchmark" / "results" / "ablations"
 LEAST_SEEDS = 5  # for an interval
+LINEAR = 10  # differences beyond are drawn on a logarithmic scale in the pictures
 BY_CHANCE = (LEAST_SEEDS, 10), (1 / 12, 1 / 19)  # seeds → share of intervals that leave out 0 with no effect
 
 
@@ -166,19 +167,20 @@ def chosen(args: Args) -> tuple[dict, list[Ablation]]:
         if (value := getattr(args, name)) is not None and value < 1:
             fail(f"--{name.replace('_', '-')} {value}: must be 1 or more")
     suite["env_ids"], suite["num_seeds"] = args.env_ids or suite["env_ids"], args.num_seeds or suite["num_seeds"]
+    suite["arguments"] = f"{suite.get('arguments', '')} {args.arguments}".strip()
     return suite, [ablations[name] for name in suite["ablations"] if not args.only or name in args.only]
 
 
 def make_jobs(args: Args) -> list[sweep.Job]:
     """The runs, in the order in which they are made; goes to the folder, which they are relative to."""
     suite, ablations = chosen(args)
-    words = f"python {shlex.quote(str(ROOT / 'cleanrl' / suite['script']))}.py {args.arguments}".strip()
+    words = f"python {shlex.quote(str(ROOT / 'cleanrl' / suite['script']))}.py {suite['arguments']}".strip()
     sweep.make_jobs(sweep.Args(env_ids=list(suite["env_ids"]), command=words))  # complains, before there is a folder
     commands = write_scripts(suite, ablations, args.folder)
     os.chdir(args.folder)
     jobs = []
     for name, command in commands.items():
-        words = f"{command} {args.arguments}".strip()
+        words = f"{command} {suite['arguments']}".strip()
         wanted = sweep.Args(env_ids=list(suite["env_ids"]), command=words, num_seeds=suite["num_seeds"])
         for job in sweep.make_jobs(wanted):
             job.point = name or "untouched"
@@ -248,7 +250,7 @@ def print_commands(args: Args) -> int:
     suite, ablations = chosen(args)
     sizes = f"--env-ids {shlex.join(suite['env_ids'])} --num-seeds {suite['num_seeds']}"
     for command in write_scripts(suite, ablations, args.folder).values():
-        typed = shlex.quote(f"{command} {args.arguments}".strip())
+        typed = shlex.quote(f"{command} {suite['arguments']}".strip())
         tool = shlex.quote(str(Path(sweep.__file__)))
         print(f"(cd {shlex.quote(str(args.folder))} && python {tool} {sizes} --command {typed})")
     return 0
@@ -353,11 +355,14 @@ def results_table(of_name: dict[str, Seeds]) -> str:
     baseline, rows = of_name[""], []
     results = np.array([one.result for one in baseline.values()])
     areas = np.array([area(one) for one in baseline.values()])
-    rows.append(["untouched", "", report.signed(results.mean()), report.signed(areas.mean()), str(len(baseline))])
+    of_results = (report.signed(x) for x in (results.mean(), np.median(results), areas.mean()))
+    rows.append(["untouched", "", *of_results, str(len(baseline))])
     for name, ablation in manifest()[0].items():
         if name in of_name and (found := compare(baseline, of_name[name])):
-            rows.append([link(ablation), ablation.title, in_words(found.last), in_words(found.area), str(found.seeds)])
-    return report.markdown(["", "in its place", "last 100 episodes", "area under the curve", "seeds"], rows)
+            of_last = in_words(found.last), number(np.median(found.last))
+            rows.append([link(ablation), ablation.title, *of_last, in_words(found.area), str(found.seeds)])
+    header = ["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"]
+    return report.markdown(header, rows)
 
 
 def list_of_all(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
@@ -439,6 +444,11 @@ def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
         axis.set_title(f"{environment}, {counts} seeds", fontsize=10)
         axis.grid(alpha=0.3)
         axis.set_xlabel("difference of the return")
+        low, high = axis.dataLim.intervalx
+        if max(-low, high) > 10 * LINEAR:  # one large effect would squeeze all others into a line
+            axis.set_xlabel(f"difference of the return, logarithmic beyond ±{LINEAR}")
+            axis.set_xscale("symlog", linthresh=LINEAR, subs=range(2, 10))
+            axis.set_xlim(*(np.sign(x) * max(1.4 * abs(x), 2 * LINEAR) for x in (low, high)))
         axis.xaxis.set_major_formatter(report.thousands)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_yticks(range(len(shown)), [f"{x.tag}  {x.title}" for x in shown], fontsize=9)
@@ -448,10 +458,11 @@ def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
 
 def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
     """The line of a detail's section that says what it is worth."""
-    parts = []
+    parts, idle = [], ""
     for ablation in manifest()[0].values():
         if ablation.tag != tag:
             continue
+        idle = idle or ablation.idle
         found = []
         for environments in suites.values():
             for environment, of_name in environments.items():
@@ -463,7 +474,7 @@ def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
         if found:
             parts.append(f"{'turned on,' if ablation.on else 'instead,'} {ablation.instead}: {', '.join(found)}")
     if not parts:
-        return "Worth: not measured."
+        return f"Worth: not measured{', since ' * bool(idle)}{idle}."
     return f"Worth: {'; '.join(parts)}. [What that means](ablations.md)."
 
 
@@ -493,7 +504,7 @@ def pages(kept: Path) -> dict[Path, str]:
         return f"{match[1]}\n\n{tables.get(match[2], match[3].strip())}\n{match[4]}"
 
     page = DOCS / "ablations.md"
-    marked = r"(<!-- ablations ([\w-]+) -->)\n(.*?)(<!-- end of ablations -->)"
+    marked = r"(<!-- ablations ([\w:-]+) -->)\n(.*?)(<!-- end of ablations -->)"
     return {
         page: re.sub(marked, replace, page.read_text(), flags=re.DOTALL),
         DOCS / "details.md": with_worths((DOCS / "details.md").read_text(), suites),

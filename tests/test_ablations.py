@@ -306,14 +306,47 @@ def test_runs_of_another_version_are_left_out(tmp_path, capsys):
 def test_build_it_says_what_the_kept_runs_say():
     text = " ".join((ROOT / "docs" / "build-it.md").read_text().split())
     of_name = ablate.load(report.RESULTS / "ablations")["core"]["CartPole-v1"]
-    found = {name: ablate.compare(of_name[""], of_name[name]) for name in ("core-4", "core-6", "core-10", "core-11")}
+    found = {name: ablate.compare(of_name[""], runs) for name, runs in of_name.items()}
     said = {name: [ablate.verdict(x.last), ablate.verdict(x.area)] for name, x in found.items()}
-    for name in ("core-6", "core-10"):
-        assert f"[no harm is seen](details.md#{name})" in text and said[name] == ["no difference seen"] * 2
+    for name, tag in (("core-2-last-layer", "core-2"), ("core-6", "core-6"), ("core-10", "core-10")):
+        assert f"[no harm is seen](details.md#{tag})" in text and said[name] == ["no difference seen"] * 2
+    for name, tag in (("core-1-off-by-one", "core-1"), ("core-9", "core-9")):
+        assert f"[one seed of ten](details.md#{tag}) collapse on CartPole" in text
+        assert found[name].seeds == 10 and (found[name].last < -100).sum() == 1
+    assert "CartPole learns [more slowly](details.md#core-5)" in text and said["core-5-one-step"][1] == "worse"
+    assert "CartPole forgives it" in text and said["core-8"] == ["no difference seen"] * 2
+    untouched = np.mean([run.result for run in of_name[""].values()])
+    lost = {name: -x.last.mean() / untouched for name, x in found.items()}
+    assert "[half of the return](details.md#core-13), more than anything else" in text
+    assert 0.45 < lost["core-13"] < 0.55 and max(lost, key=lost.get) == "core-13"
     assert "the constant rate is [faster on the way](details.md#core-4), and no difference is seen in the end" in text
     assert said["core-4"] == ["no difference seen", "better"]
     assert "of ten seeds on CartPole three collapse" in text
     assert found["core-11"].seeds == 10 and (found["core-11"].last < -100).sum() == 3
+    of_name = ablate.load(report.RESULTS / "ablations")["core"]["LunarLander-v3"]
+    assert "LunarLander [learns less](details.md#core-1) from it" in text
+    assert ablate.verdict(ablate.compare(of_name[""], of_name["core-1-one-env"]).area) == "worse"
+
+
+def test_the_page_agrees_with_the_two_studies_where_the_kept_runs_do():
+    text = (ROOT / "docs" / "ablations.md").read_text().split("Where we agree:")[1].split("Before you compare")[0]
+    suites, said = ablate.load(report.RESULTS / "ablations")["core"], {}
+    for game, of_name in suites.items():
+        found = {name: ablate.compare(of_name[""], runs) for name, runs in of_name.items() if name}
+        said[game] = {name: (ablate.verdict(x.last), ablate.verdict(x.area)) for name, x in found.items()}
+        assert min(found, key=lambda name: found[name].last.mean()) == "core-13", "nothing else is worth as much"
+        for name in ("core-2", "core-2-last-layer", "core-4", "core-7", "core-8"):
+            assert said[game][name][0] == "no difference seen"
+        if game == "CartPole-v1":  # one run of ten that collapsed
+            assert said[game]["core-9"][0] == "worse" and np.sort(found["core-9"].last)[:2] @ [1, -1] < -100
+        if game == "LunarLander-v3":
+            assert "end more than 100 points lower" in text and found["core-11"].last.mean() < -100
+    areas = {name: [said[game][name][1] for game in said] for name in ("core-2", "core-4", "core-9")}
+    assert [*said] == ["CartPole-v1", "Acrobot-v1", "LunarLander-v3"]
+    assert areas["core-2"] == ["worse", "better", "worse"]
+    assert areas["core-4"] == ["better", "better", "no difference seen"]
+    assert areas["core-9"] == ["no difference seen", "better", "better"]
+    assert [said[game]["plus-1"][0] for game in said] == ["better", "no difference seen", "no difference seen"]
 
 
 def test_pages_are_what_the_kept_runs_say():
