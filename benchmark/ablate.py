@@ -38,7 +38,7 @@ import sweep
 import tyro
 from report import plt
 from scipy.stats import bootstrap, norm, t
-from shared import version
+from shared import version, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 ABLATIONS = ROOT / "benchmark" / "ablations"
@@ -155,6 +155,12 @@ def write_scripts(suite: dict, ablations: list[Ablation], folder: Path) -> dict[
 # ------------------------------------------------------------------------------------------------------------- The runs
 
 
+def flags(words: str) -> set[str]:
+    """The arguments that are typed, --no-anneal-lr as --anneal-lr."""
+    typed = [word.split("=")[0].replace("_", "-") for word in words.split() if word.startswith("--")]
+    return {word.replace("--no-", "--", 1) for word in typed}
+
+
 def chosen(args: Args) -> tuple[dict, list[Ablation]]:
     """The suite as the arguments have it, and its ablations."""
     ablations, suites = manifest()
@@ -167,8 +173,16 @@ def chosen(args: Args) -> tuple[dict, list[Ablation]]:
         if (value := getattr(args, name)) is not None and value < 1:
             fail(f"--{name.replace('_', '-')} {value}: must be 1 or more")
     suite["env_ids"], suite["num_seeds"] = args.env_ids or suite["env_ids"], args.num_seeds or suite["num_seeds"]
+    if unknown := set(args.env_ids) - set(suites[args.suite]["env_ids"]):
+        others = ", ".join(suites[args.suite]["env_ids"])
+        fail(f"--env-ids {' '.join(sorted(unknown))}: is not in the suite, which has {others}; add it to manifest.toml")
     suite["arguments"] = f"{suite.get('arguments', '')} {args.arguments}".strip()
-    return suite, [ablations[name] for name in suite["ablations"] if not args.only or name in args.only]
+    chosen = [ablations[name] for name in suite["ablations"] if not args.only or name in args.only]
+    for one in chosen:  # what is typed last counts
+        if taken := flags(suite["arguments"]) & flags(one.flag):
+            fail(f"--arguments: hold {' '.join(sorted(taken))}, which {one.name} sets itself; leave it out, or choose "
+                 "others by --only")  # fmt: skip
+    return suite, chosen
 
 
 def make_jobs(args: Args) -> list[sweep.Job]:
@@ -293,8 +307,15 @@ def load(kept: Path) -> dict[str, dict[str, dict[str, Seeds]]]:
             print(f"{suite} on {env_id}: fewer runs are of another version of the script, or with other --arguments; "
                   "they are left out", file=sys.stderr)  # fmt: skip
         of_suites[suite][env_id] = of_name = defaultdict(dict)
-        for one in runs:
-            of_name[one.config["ablation"]["name"]][one.seed] = one
+        for name in dict.fromkeys(one.config["ablation"]["name"] for one in runs):
+            changed_alike = defaultdict(list)  # by version: the diff may have been another one once
+            for one in runs:
+                if one.config["ablation"]["name"] == name:
+                    changed_alike[one.version].append(one)
+            if len(changed_alike) > 1:
+                print(f"{suite} on {env_id}: fewer runs of {name} are of another diff; they are left out",
+                      file=sys.stderr)  # fmt: skip
+            of_name[name] = {one.seed: one for one in max(changed_alike.values(), key=len)}
     suites = manifest()[1]
     return {
         suite: {x: of_suites[suite][x] for x in suites[suite]["env_ids"] if "" in of_suites[suite].get(x, ())}
@@ -516,7 +537,7 @@ def make_report(args: Args) -> int:
     for suite, environments in suites.items():
         forest(environments, KEPT.with_name(f"ablations_{suite}"))
     for path, text in pages(KEPT).items():
-        path.write_text(text)
+        write_whole(path, text)
     runs = sum(len(seeds) for suite in suites.values() for of_name in suite.values() for seeds in of_name.values())
     print(f"{runs} runs: {DOCS / 'ablations.md'}, {DOCS / 'details.md'}, {KEPT.with_name('ablations_*.svg')}")
     return 0

@@ -84,6 +84,8 @@ def read(name: str, pattern: str, only: list[str], steps: int | None) -> dict[st
         fail(f"{name} {pattern}: there is no such folder; name run folders, a folder that holds them, or a pattern")
     option = f"--only-{name.lower()}"
     runs = choose(report.find_runs(folders), option, only)
+    if unfinished := [str(run.folder) for run in runs if not run.is_complete]:
+        print(f"{name}: {', '.join(unfinished)}: not ended, left out", file=sys.stderr)
     if steps is not None:
         shorten([run for run in runs if run.is_complete], steps)
     groups = report.group(runs)
@@ -157,6 +159,10 @@ def main(args: Args) -> None:
         if runs_a[0].total != runs_b[0].total:
             steps = f"A has {runs_a[0].total:,} steps and B {runs_b[0].total:,}"
             fail(f"{environment}: {steps}; compare equal lengths, or add --steps")
+        planned = [{run.arguments["total_timesteps"] for run in runs} for runs in (runs_a, runs_b)]
+        if planned[0] != planned[1]:
+            print(f"{environment}: A was to run for other steps than B, and what is annealed fell otherwise",
+                  file=sys.stderr)  # fmt: skip
         results = [np.array([run.result for run in runs]) for runs in (runs_a, runs_b)]
         delta, low, high = difference(*results)
         rows.append((environment, runs_a, runs_b, (delta, low, high)))
@@ -164,7 +170,8 @@ def main(args: Args) -> None:
         seeds = f"{len(runs_a)} and {len(runs_b)}"
         cells.append([environment, *map(spread, results), seeds, report.signed(delta), interval, verdict(low, high)])
     names = tuple(next(iter(runs.values()))[0].label for runs in (a, b))
-    table = f"A is {names[0]} ({args.a}), B is {names[1]} ({args.b})\n\n"
+    first = f"; of each the first {args.steps:,} steps" if args.steps is not None else ""
+    table = f"A is {names[0]} ({args.a}), B is {names[1]} ({args.b}){first}\n\n"
     header = ["environment", "A", "B", "seeds", "B − A", "95% interval", "verdict"]
     table += report.markdown(header, cells)
     labels = ("A", "B") if names[0] == names[1] else (f"A: {names[0]}", f"B: {names[1]}")

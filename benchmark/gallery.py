@@ -2,7 +2,7 @@
 of the CartPole that plays in that page.
 
     python benchmark/gallery.py                                play them all anew
-    python benchmark/gallery.py --agents cartpole pong         only these; the others' pictures stay as they are
+    python benchmark/gallery.py --agents cartpole Taxi-v4      only these; the others' pictures stay as they are
     python benchmark/gallery.py --keep NAME runs/RUN           keep an agent first, as benchmark/agents/NAME
 
 A kept agent is what is left of a run folder when all goes that `--evaluate` doesn't need: config.json, and checkpoints
@@ -30,7 +30,7 @@ import imageio_ffmpeg
 import numpy as np
 import tyro
 from PIL import Image, ImageOps
-from shared import checkpoints, portable, slim
+from shared import checkpoints, portable, slim, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
@@ -64,6 +64,10 @@ def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
     for run in runs:
         if not (run / "config.json").is_file() or not checkpoints(run):
             fail(f"{run}: is no run folder with config.json and checkpoints; name one that has both")
+        if not (ROOT / "cleanrl" / f"{(script := Agent(run).script)}.py").is_file():
+            fail(
+                f"{run}: was trained by {script}.py, which isn't in cleanrl/; put it there, so that the agent can play"
+            )
     kept = checkpoints(runs[0])
     if not all_checkpoints:
         last = int(kept[-1].stem)
@@ -91,13 +95,16 @@ class Agent:
     folder: Path
 
     def __post_init__(self):
-        self.name, self.config = self.folder.name, json.loads((self.folder / "config.json").read_text())
-        self.arguments, words = self.config["arguments"], shlex.split(self.config["command"])
-        (script,) = [i for i, word in enumerate(words) if word.endswith(".py")]
+        try:
+            self.name, self.config = self.folder.name, json.loads((self.folder / "config.json").read_text())
+            self.arguments, words = self.config["arguments"], shlex.split(self.config["command"])
+            (script,) = [i for i, word in enumerate(words) if word.endswith(".py")]
+            self.env_id, self.versions = self.arguments["env_id"], self.config["versions"]
+            self.steps = self.arguments["num_envs"] * self.arguments["num_steps"]  # of an update
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            fail(f"{self.folder}: no kept agent ({type(error).__name__}: {error}); keep it again, or move it away")
         self.script = Path(words[script]).stem
         self.command = shlex.join(["python", f"cleanrl/{self.script}.py", *words[script + 1 :]])
-        self.env_id = self.arguments["env_id"]
-        self.steps = self.arguments["num_envs"] * self.arguments["num_steps"]  # of an update
 
     @property
     def place(self) -> int:
@@ -121,7 +128,7 @@ def find_agents() -> list[Agent]:
     best = {}
     for path in sorted(AGENTS.glob("*/config.json")):
         agent = Agent(path.parent)
-        if agent.config["versions"].get("mujoco", "").startswith("2."):
+        if agent.versions.get("mujoco", "").startswith("2."):
             continue
         if agent.env_id not in best or len(checkpoints(agent.folder)) > len(checkpoints(best[agent.env_id].folder)):
             best[agent.env_id] = agent
@@ -185,7 +192,7 @@ def show(agent: Agent) -> None:
             print(f"{agent.name}, {stage}: {steps:,} steps, return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
             if stage == "end" and agent.place < len(STRIP):
                 write_strip(video, ROOT / "docs" / "images" / f"strip_{agent.name}.webp")
-    (videos / f"{agent.name}.json").write_text(json.dumps(facts) + "\n")
+    write_whole(videos / f"{agent.name}.json", json.dumps(facts) + "\n")
 
 
 # --------------------------------------------------------------------------------------------------------------- Pages
@@ -223,12 +230,12 @@ def between(text: str, name: str, content: str) -> str:
 def write_pages(agents: list[Agent], root: Path = ROOT) -> None:
     """The README's strip and the gallery's sections, of the agents that have been played."""
     gallery, readme = root / "docs" / "gallery.md", root / "README.md"
-    gallery.write_text(between(gallery.read_text(), "gallery", "\n" + "\n".join(map(section, agents)) + "\n"))
+    write_whole(gallery, between(gallery.read_text(), "gallery", "\n" + "\n".join(map(section, agents)) + "\n"))
     inside = [agent for agent in agents if agent.place < len(STRIP)]
     pictures = "".join(
         f'<img src="docs/images/strip_{agent.name}.webp" alt="{agent.env_id}" width="130">\n' for agent in inside
     )
-    readme.write_text(between(readme.read_text(), "strip", f"<p>\n{pictures}</p>\n"))
+    write_whole(readme, between(readme.read_text(), "strip", f"<p>\n{pictures}</p>\n"))
 
 
 def write_weights(agent: Agent, path: Path) -> None:
@@ -253,6 +260,8 @@ def main(args: Args) -> None:
     if args.keep:
         keep(args.keep, args.runs, args.all_checkpoints)
     agents = find_agents()
+    if args.keep and args.keep not in {agent.name for agent in agents}:
+        print(f"{args.keep} is kept and not shown: another agent of its environment has as many checkpoints or more")
     if unknown := set(args.agents) - {agent.name for agent in agents}:
         fail(f"--agents {' '.join(sorted(unknown))}: not in the gallery, which has {' '.join(a.name for a in agents)}")
     for agent in agents:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from shared import identity, version
+from shared import identity, version, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES, AGENTS, PAGE = ROOT / "benchmark" / "recipes.toml", ROOT / "benchmark" / "agents", ROOT / "docs" / "recipes.md"
@@ -235,7 +235,7 @@ def main(args: Args) -> None:
     if args.env_id and (args.keep_tables or args.rebuild):
         fail(f"{chosen[0]} {args.env_id}: {chosen[0]} is for all environments; leave out {args.env_id}")
     if args.rebuild:
-        PAGE.write_text(place(PAGE.read_text(), tables()))
+        write_whole(PAGE, place(PAGE.read_text(), tables()))
     elif args.keep_tables:
         keep_tables()
     elif args.env_id is None and (args.run or args.keep):

@@ -35,11 +35,11 @@ from pathlib import Path
 
 import numpy as np
 import tyro
-from shared import checkpoints, defaults, identity, in_parallel, portable, slim, version, version_of_run
+from shared import checkpoints, defaults, identity, in_parallel, portable, slim, version, version_of_run, write_whole
 
 try:
     import matplotlib
-    from scipy.stats import bootstrap, trim_mean
+    from scipy.stats import bootstrap, t, trim_mean
 except ImportError as missing:
     tool = Path(sys.argv[0]).name  # or compare.py, which imports this file
     print(f"{tool}: error: {missing.name} is not installed; pip install -e '.[benchmark]'", file=sys.stderr)
@@ -147,6 +147,13 @@ class Run:
         placed = identity(self.arguments | {"checkpoints": known.get("checkpoints")})  # with this run's sizes
         known |= {name: placed[name] for name in ("checkpoints",) if name in known and name in placed}
         return known | {"version": version(present), "stopped_at": None}
+
+    @property
+    def settings(self) -> dict:
+        """What isn't the script's default, but for what stands in the tables anyway and when it was saved."""
+        shown = {"exp_name", "env_id", "seed", "version", "total_timesteps", "checkpoints"}
+        differing = {name: x for name, x in self.identity.items() if name not in self.usual or self.usual[name] != x}
+        return {name: differing[name] for name in sorted(differing.keys() - shown)}
 
     @property
     def described(self) -> dict:
@@ -278,13 +285,11 @@ def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool =
         config["command"] = portable(str(config["command"]))
     if not run.is_complete:
         config["stopped_at"] = int(run.metrics.get("global_step", run.steps)[-1])
-    with (kept / "episodes.csv.gz").open("wb") as file:
-        file.write(gzip.compress((folder / "episodes.csv").read_bytes(), mtime=0))  # the same run gives the same file
-    if run.levels:
-        (kept / "evaluation.csv.gz").write_bytes(gzip.compress((folder / "evaluation.csv").read_bytes(), mtime=0))
+    for name in ["episodes.csv", *(["evaluation.csv"] if run.levels else [])]:  # mtime: the same run, the same file
+        write_whole(kept / f"{name}.gz", gzip.compress((folder / name).read_bytes(), mtime=0))
     if weights:
         keep_weights(folder, kept)
-    (kept / "config.json").write_text(json.dumps(config, indent=2))
+    write_whole(kept / "config.json", json.dumps(config, indent=2))
 
 
 def keep_weights(folder: Path, kept: Path) -> None:
@@ -292,7 +297,7 @@ def keep_weights(folder: Path, kept: Path) -> None:
     if not (found := checkpoints(folder)):
         fail(f"{folder}: holds no checkpoint; leave --weights out")
     (kept / "checkpoints").mkdir(exist_ok=True)
-    (kept / "checkpoints" / found[-1].name).write_bytes(slim(found[-1]))
+    write_whole(kept / "checkpoints" / found[-1].name, slim(found[-1]))
 
 
 # -------------------------------------------------------------------------------------------------------------- Numbers
@@ -310,6 +315,12 @@ def interval(scores: np.ndarray) -> tuple[float, float] | None:
     options = {"method": "percentile", "n_resamples": 9999, "vectorized": True, "rng": rng}
     low, high = bootstrap((scores,), interquartile_mean, **options).confidence_interval
     return float(low), float(high)
+
+
+def half_width(scores: np.ndarray) -> float | None:
+    """Half of the 95% interval of the mean of (S,) seeds' scores, by Student's t; None for one seed."""
+    n = len(scores)
+    return float(t.ppf(0.975, n - 1) * scores.std(ddof=1) / np.sqrt(n)) if n > 1 else None
 
 
 def curve(positions: np.ndarray, returns: np.ndarray, grid: np.ndarray) -> np.ndarray:
@@ -346,13 +357,19 @@ def mean_or_none(numbers: list[float]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
+def published_script(label: str, published: dict) -> str:
+    """The script whose published numbers are set beside runs of this label: of a script's numpy twin, or of runs with
+    another setting that their name ends with, the script itself."""
+    script = label.split(" ")[0]
+    scripts = sorted({name for name, _ in published}, key=len, reverse=True)
+    return next((name for name in scripts if script.startswith(name)), script)
+
+
 def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
     """A dictionary for each environment, in the order of the published tables: the numbers of ours, and beside them
     the published ones where they are of as many steps."""
     published = published_results()
-    script = label.split(" ")[0]
-    scripts = sorted({name for name, _ in published}, key=len, reverse=True)
-    base = next((name for name in scripts if script.startswith(name)), script)
+    base = published_script(label, published)
     order = [environment for name, environment in published if name == base and environment in environments]
     rows = []
     for environment in order + sorted(environments.keys() - set(order)):
@@ -361,10 +378,12 @@ def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
         theirs = published.get((base, environment), {})
         if theirs and int(theirs["steps"]) != runs[0].total:
             theirs = {}
+        settings = "".join(f", {name}={x}" for name, x in runs[0].settings.items()) if theirs else ""
         rows.append({
-            "script": label, "environment": environment, "steps": runs[0].total, "seeds": len(runs),
+            "script": label, "environment": environment, "settings": settings, "steps": runs[0].total,
+            "seeds": len(runs),
             "mean": float(results.mean()), "std": float(results.std(ddof=1)) if len(runs) > 1 else None,
-            "iqm": float(interquartile_mean(results)), "interval": interval(results),
+            "half": half_width(results), "iqm": float(interquartile_mean(results)), "interval": interval(results),
             "steps_per_second": mean_or_none([run.steps_per_second for run in runs]),
             "minutes": float(np.mean([run.wall_seconds for run in runs])) / 60,
             "levels": levels_of(runs),
@@ -391,14 +410,15 @@ def cells_of(row: dict) -> list[str]:
     mean = signed(row["mean"]) + ("" if row["std"] is None else f" ± {row['std']:.2f}")
     iqm = signed(row["iqm"])
     iqm += "" if row["interval"] is None else f" [{signed(row['interval'][0])}, {signed(row['interval'][1])}]"
-    return [row["environment"], mean, iqm, str(row["seeds"])]
+    half = "–" if row["half"] is None else f"± {row['half']:.2f}"
+    return [row["environment"] + row["settings"], mean, half, iqm, str(row["seeds"])]
 
 
 def table(label: str, environments: dict[str, list[Run]]) -> str:
     """Markdown: per environment the result over seeds, beside the published numbers where there are any."""
     rows = summarise(label, environments)
     published = [name for name in PUBLISHED if any(row["published"][name] != "–" for row in rows)]
-    header = ["environment", "ours", "IQM [95%]", "seeds", *published]
+    header = ["environment", "ours", "mean's 95%", "IQM [95%]", "seeds", *published]
     return markdown(header, [[*cells_of(row), *(row["published"][name] for name in published)] for row in rows])
 
 
@@ -406,7 +426,8 @@ def full_table(label: str, environments: dict[str, list[Run]]) -> str:
     """Markdown: the same with the steps, the speed and the time."""
     summary = summarise(label, environments)
     levels = next((list(row["levels"]) for row in summary if row["levels"]), [])
-    header = ["environment", "ours", "IQM [95%]", "seeds", *levels, "steps", "steps/s", "minutes", *PUBLISHED]
+    shown = ["environment", "ours", "mean's 95%", "IQM [95%]", "seeds"]
+    header = [*shown, *levels, "steps", "steps/s", "minutes", *PUBLISHED]
     rows = []
     for row in summary:
         returns = [signed(row["levels"][name]) if row["levels"] else "–" for name in levels]
@@ -422,13 +443,17 @@ def summary_table(groups: Groups) -> str:
     published = published_results()
     rows = []
     for script in dict.fromkeys(script.removesuffix("_numpy") for script, _ in published):
-        twins = [groups.get(name, {}) for name in (script, f"{script}_numpy")]
+        twins = [group for label, group in groups.items() if label.split(" ")[0] in (script, f"{script}_numpy")]
         names = dict.fromkeys(environment for twin in twins for environment in twin)
-        environments = {name: max((twin.get(name, []) for twin in twins), key=len) for name in names}
+        environments = {}
+        for name in names:
+            steps, sets = published.get((script, name), {}).get("steps"), [x[name] for x in twins if name in x]
+            as_published = [runs for runs in sets if str(runs[0].total) == steps]
+            environments[name] = min(as_published or sets, key=lambda runs: (len(runs[0].settings), -len(runs)))
         for row in summarise(script, environments):
             theirs = [row["published"][name] for name in PUBLISHED]
             if set(theirs) != {"–"}:
-                environment, mean, _, seeds = cells_of(row)
+                environment, mean, _, _, seeds = cells_of(row)
                 rows.append([environment, mean, seeds, *theirs])
     return markdown(["environment", "ours", "seeds", *PUBLISHED], rows)
 
@@ -573,7 +598,9 @@ def save(figure, path: Path) -> None:
     plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
     figure.tight_layout()
     for suffix, metadata in ((".svg", {"Date": None}), (".png", {})):
-        figure.savefig(path.with_name(path.name + suffix), dpi=100, metadata=metadata)
+        picture = io.BytesIO()
+        figure.savefig(picture, format=suffix[1:], dpi=100, metadata=metadata)
+        write_whole(path.with_name(path.name + suffix), picture.getvalue())
     plt.close(figure)
 
 
@@ -687,7 +714,7 @@ def write_page(runs: list[Run], output: Path) -> None:
     data = json.dumps(page_data(runs, output), separators=(",", ":"), allow_nan=False)
     data = data.replace("<", "\\u003c")  # so that no name or source in it can end the script element
     before, after = TEMPLATE.read_text().split("{{ DATA }}")
-    (output / "index.html").write_text(before + data + after)
+    write_whole(output / "index.html", before + data + after)
 
 
 # --------------------------------------------------------------------------------------------------------- The commands
@@ -697,6 +724,9 @@ def report_runs(paths: list[Path], output: Path) -> None:
     """Everything about some run folders, into the output folder."""
     if (output / "config.json").is_file():
         fail(f"--output {output}: is a run folder; name one of the report's own")
+    page, title = output / "index.html", re.search("<title>.*</title>", TEMPLATE.read_text())[0]
+    if page.is_file() and title not in page.read_text(errors="replace"):
+        fail(f"--output {output}: its index.html is no report's and would be replaced; name another folder")
     runs = find_runs(paths)
     for run in runs:
         if not run.is_complete:
@@ -711,7 +741,7 @@ def report_runs(paths: list[Path], output: Path) -> None:
             pictures(environments, output / slug(label))
         (output / "tables.md").write_text("\n".join(tables))
         print("\n".join(tables))
-        if (output / "index.html").is_file():  # the videos beside it are those of the report before
+        if page.is_file():  # the videos beside it are those of the report before
             shutil.rmtree(output / "videos", ignore_errors=True)
         write_page(runs, output)
     except OSError as error:
@@ -726,7 +756,7 @@ def rebuild_results(results: Path) -> None:
     tables = {}
     for label, environments in groups.items():
         tables[label] = table(label, environments)
-        (results / f"{slug(label)}.md").write_text(full_table(label, environments))
+        write_whole(results / f"{slug(label)}.md", full_table(label, environments))
         pictures(environments, results / slug(label))
         print(f"{label}\n{tables[label]}")
     tables |= {"summary": summary_table(groups), "speed": speed_table(results), "time_to_return": time_table(results)}
@@ -740,7 +770,7 @@ def rebuild_results(results: Path) -> None:
             labels = {*re.findall(r"<!-- results (?!scale_)([^\n]+?) -->", text)}  # scale.py's tables are its own
             for label in sorted(labels - tables.keys()):
                 print(f"{page.name}: no kept runs are labelled {label}; its table stays as it was", file=sys.stderr)
-            page.write_text(place_tables(text, tables))
+            write_whole(page, place_tables(text, tables))
 
 
 def main(args: Args) -> None:
@@ -752,9 +782,9 @@ def main(args: Args) -> None:
     try:
         for run in args.keep:
             keep_run(run, args.results, args.stopped, args.weights)
+        rebuild_results(args.results)
     except OSError as error:
         fail(f"--results {args.results}: {error}; name a folder that can be written, with room on the disk")
-    rebuild_results(args.results)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ the script. `--num-threads 8`, say, makes the same experiment on a larger machin
 import ast
 import hashlib
 import io
+import os
 import re
 import shlex
 import tokenize
@@ -37,6 +38,16 @@ def portable(command: str) -> str:
     except ValueError:  # an open quote: nothing that a script wrote
         return command
     return shlex.join(f"cleanrl/{Path(x).name}" if x.endswith(".py") and x.startswith("/") else x for x in words)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file beside its place and moves it there: what was there stays whole until the new one is."""
+    new = path.with_name(f".{path.name}.tmp")
+    try:
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def checkpoints(run: Path) -> list[Path]:

@@ -178,7 +178,7 @@ def make_jobs(args: Args) -> list[Job]:
         missing = "names no script that ends in .py" if position is None else f"there is no {words[position]}"
         fail(f'--command "{args.command}": {missing}; write it like "python cleanrl/ppo.py --gamma 0.9"')
     points = grid_points(args.grid)
-    typed = [word.split("=")[0] for word in words + points[0]]
+    typed = [word.split("=")[0].replace("_", "-") for word in words + points[0]]
     if taken := {"--env-id", "--seed", "--resume", "--evaluate"} & {*typed}:
         fail(f"--command, --grid: hold {' '.join(sorted(taken))}, which the sweep sets itself; leave it out")
     if args.env_ids != list(dict.fromkeys(args.env_ids)) or not args.env_ids:

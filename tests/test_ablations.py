@@ -192,6 +192,8 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
         (["run", "--suite", "cor"], "--suite cor: there is none of this name; there are core, continuous"),
         (["run", "--only", "core-99"], "--only core-99: is not in the suite"),
         (["run", "--workers", "0"], "--workers 0: must be 1 or more"),
+        (["run", "--env-ids", "Foo-v0"], "--env-ids Foo-v0: is not in the suite, which has CartPole-v1"),
+        (["run", "--arguments=--anneal_lr"], "--arguments: hold --anneal-lr, which core-4 sets itself"),
         (["run", "--arguments=--bogus 3"], "--command, --grid: ppo_numpy.py would not take it"),
     ],
 )
@@ -223,6 +225,17 @@ def kept_run(folder, name, seed, returns, base="abc", **more):
     config = json.loads((kept / "config.json").read_text()) | {"ablation": what, "version": f"{base} {name}"}
     (kept / "config.json").write_text(json.dumps(config))
     kept.rename(kept.with_name(f"{run.name}-{base}"))
+
+
+def test_runs_of_a_diff_that_was_mended_are_kept_apart(tmp_path, capsys):
+    for seed in (1, 2, 3):
+        kept_run(tmp_path, "", seed, [1.0] * 200)
+        kept_run(tmp_path, "core-3", seed, [float(seed)] * 200)
+    other = next((tmp_path / "kept" / "runs").glob("*core-3/*__3__*")) / "config.json"
+    other.write_text(other.read_text().replace('"version": "abc core-3"', '"version": "older"'))
+    of_name = ablate.load(tmp_path / "kept")["core"]["CartPole-v1"]
+    assert {*of_name["core-3"]} == {1, 2} and {*of_name[""]} == {1, 2, 3}
+    assert "fewer runs of core-3 are of another diff" in capsys.readouterr().err
 
 
 def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):

@@ -80,6 +80,21 @@ def test_wrong_use_is_one_line(gallery_here, words, part):
     assert stderr.count("\n") == 1 and part in stderr and stderr.startswith("gallery.py: error: ")
 
 
+def test_an_agent_that_cannot_be_played_is_one_line(gallery_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(gallery, "AGENTS", tmp_path / "agents")
+    run = tmp_path / "run"
+    shutil.copytree(CARTPOLE.folder, run)
+    config = (run / "config.json").read_text()
+    (run / "config.json").write_text(config.replace("ppo.py", "mine.py"))
+    _, stderr = gallery_here("--keep", "mine", run, status=2)
+    assert f"{run}: was trained by mine.py, which isn't in cleanrl/" in stderr and stderr.count("\n") == 1
+    assert not (tmp_path / "agents").exists()
+    (tmp_path / "agents" / "bad").mkdir(parents=True)
+    (tmp_path / "agents" / "bad" / "config.json").write_text("{}")
+    _, stderr = gallery_here(status=2)
+    assert "bad: no kept agent (KeyError: 'arguments')" in stderr and stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("agent", QUICK, ids=lambda agent: agent.name)
 def test_the_returns_of_the_gallery_are_those_of_the_kept_weights(agent, tmp_path, capsys):
     facts = json.loads((ROOT / "docs" / "videos" / f"{agent.name}.json").read_text())

@@ -67,9 +67,9 @@ def test_table_is_mean_and_spread_of_the_last_hundred_episodes(tmp_path):
         report.keep_run(make_run(tmp_path, seed, [0.0] * 50 + [10.0 * seed] * 100), tmp_path / "kept")
     (environments,) = report.load(tmp_path / "kept").values()
     row = report.table("ppo", environments).splitlines()[2]
-    assert row.startswith("| Toy-v0 | 15.00 ± 7.07 | 15.00 [10.00, 20.00] | 2 |")
+    assert row.startswith("| Toy-v0 | 15.00 ± 7.07 | ± 63.53 | 15.00 [10.00, 20.00] | 2 |")
     full = report.full_table("ppo", environments).splitlines()
-    assert full[2].startswith("| Toy-v0 | 15.00 ± 7.07 | 15.00 [10.00, 20.00] | 2 | 150 | 10 | 0.2 |")
+    assert full[2].startswith("| Toy-v0 | 15.00 ± 7.07 | ± 63.53 | 15.00 [10.00, 20.00] | 2 | 150 | 10 | 0.2 |")
     assert len({line.count("|") for line in full}) == 1
 
 
@@ -379,10 +379,8 @@ def runs(tmp_path_factory):
 def test_report_of_run_folders(runs):
     tables = (runs / "report" / "tables.md").read_text()
     last = np.linspace(0, 100, 400)[-100:].mean()
-    assert (
-        f"| Toy-v0 | {last + 2:.2f} ± 1.00 | {last + 2:.2f} [{last + 1:.2f}, {last + 3:.2f}] | 3 | 400 | 10 | 0.7 |"
-        in tables
-    )
+    middle = f"{last + 2:.2f} [{last + 1:.2f}, {last + 3:.2f}]"
+    assert f"| Toy-v0 | {last + 2:.2f} ± 1.00 | ± 2.48 | {middle} | 3 | 400 | 10 | 0.7 |" in tables
     assert f"| Other-v0 | {2 * last + 2:.2f} ± 1.00 |" in tables and "1000000" not in tables
     for name in ("ppo", "ppo_time", "mine", "mine_time"):
         assert (runs / "report" / f"{name}.png").stat().st_size > 10_000
@@ -409,7 +407,7 @@ def test_returns_on_training_and_test_levels_stand_side_by_side(report_here, tmp
         write_levels(run, [6.0, 8.0 + 2 * seed], [3.0, 3.0 + 2 * seed])
     make_run(tmp_path / "runs", 1, np.full(400, 5.0), env_id="Other-v0", exp_name="ppo_procgen")  # without the file
     stdout, _ = report_here("runs")
-    header = "| environment | ours | IQM [95%] | seeds | training levels | test levels | gap | steps |"
+    header = "| environment | ours | mean's 95% | IQM [95%] | seeds | training levels | test levels | gap | steps |"
     assert header in stdout
     assert re.search(r"Toy-v0 .* 2 \| 8.50 \| 4.50 \| 4.00 \| 400 ", stdout)
     assert re.search(r"Other-v0 .* 1 \| – \| – \| – \| 400 ", stdout)
@@ -417,6 +415,55 @@ def test_returns_on_training_and_test_levels_stand_side_by_side(report_here, tmp
     assert '"levels":{"training levels":8.5,"test levels":4.5,"gap":4.0}' in data
     (run / "evaluation.csv").write_text("global_step,levels,episodic_return\n400,training,nonsense\n")
     assert "evaluation.csv: can't be read" in report_here("runs")[1]
+
+
+def test_published_numbers_stand_beside_runs_whose_other_settings_are_named(tmp_path, monkeypatch):
+    theirs = {"steps": "200", report.PUBLISHED[0]: "7"}
+    monkeypatch.setattr(report, "published_results", lambda: {("ppo", "Toy-v0"): theirs})
+    for seed in (1, 2):
+        make_run(tmp_path / "runs", seed, np.full(200, 5.0), norm_adv=False)
+    sizes = ", num_envs=1, num_steps=10"  # of all runs here
+    groups = report.group(report.find_runs([tmp_path / "runs"]))
+    assert f"| Toy-v0, norm_adv=False{sizes} | 5.00 ± 0.00 | ± 0.00 |" in report.table("ppo", groups["ppo"])
+    change(make_run(tmp_path / "runs" / "stopped", 3, np.full(100, 9.0)), {"total_timesteps": 100})  # others' length
+    groups = report.group(report.find_runs([tmp_path / "runs"]))
+    assert len(groups) == 2 and f"| Toy-v0, norm_adv=False{sizes} | 5.00 ± 0.00 | 2 | 7 |" in report.summary_table(
+        groups
+    )
+    make_run(
+        tmp_path / "runs" / "usual", 4, np.full(200, 6.0), norm_adv=True
+    )  # as published, which goes before more seeds
+    groups = report.group(report.find_runs([tmp_path / "runs"]))
+    assert f"| Toy-v0{sizes} | 6.00 | 1 | 7 |" in report.summary_table(groups)
+
+
+def test_the_half_width_is_students():
+    scores = np.array([1.0, 2.0, 4.0, 9.0])
+    draws = np.random.default_rng(1).standard_t(3, 1_000_000)
+    assert report.half_width(scores) == pytest.approx(np.percentile(draws, 97.5) * scores.std(ddof=1) / 2, rel=0.01)
+    assert report.half_width(scores[:1]) is None
+
+
+def test_a_page_that_is_no_reports_stays(report_here, tmp_path):
+    make_run(tmp_path / "runs", 1, np.full(200, 5.0))
+    (tmp_path / "site" / "videos").mkdir(parents=True)
+    (tmp_path / "site" / "index.html").write_text("<title>mine</title>")
+    _, stderr = report_here("runs", "--output", "site", status=2)
+    assert "--output site: its index.html is no report's" in stderr and stderr.count("\n") == 1
+    assert (tmp_path / "site" / "videos").is_dir() and len([*(tmp_path / "site").iterdir()]) == 2
+
+
+def test_a_full_disk_leaves_what_was_kept_whole(report_here, tmp_path):
+    returns = np.random.default_rng(1).normal(size=2000)
+    run = make_run(tmp_path / "runs", 1, returns)
+    report_here("--keep", run, "--results", tmp_path / "results")
+    before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    command = f"ulimit -f 1; exec {sys.executable} {ROOT}/benchmark/report.py --results results"  # files of 1 KiB
+    for more in (f" --keep {run}", ""):
+        done = subprocess.run(["bash", "-c", command + more], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert "File too large" in done.stderr and "with room on the disk" in done.stderr
+        assert before == {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
 
 
 def test_kept_runs_keep_their_levels(report_here, tmp_path):
@@ -480,7 +527,7 @@ def test_runs_of_different_machines_are_seeds_of_one_experiment(report_here, tmp
     for seed, machine in enumerate(machines):
         change(make_run(tmp_path / "runs", seed, np.full(40_000, float(seed))), machine)
     stdout, _ = report_here("runs")
-    assert "### ppo\n" in stdout and "| Toy-v0 | 1.00 ± 1.00 | 1.00 [0.00, 2.00] | 3 |" in stdout
+    assert "### ppo\n" in stdout and "| Toy-v0 | 1.00 ± 1.00 | ± 2.48 | 1.00 [0.00, 2.00] | 3 |" in stdout
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "cleanrl").glob("*.py")), ids=lambda path: path.stem)
@@ -512,8 +559,8 @@ def test_versions_of_a_script_are_kept_apart(report_here, tmp_path):
     one, other = (shared.version(f"loss = {i}\n") for i in (1, 2))
     assert f"### ppo version={one}\n" in stdout and f"### ppo version={other}\n" in stdout
     assert (
-        "| Toy-v0 | 100.00 ± 0.00 | 100.00 [100.00, 100.00] | 2 |" in stdout
-        and "| Toy-v0 | 0.00 | 0.00 | 1 |" in stdout
+        "| Toy-v0 | 100.00 ± 0.00 | ± 0.00 | 100.00 [100.00, 100.00] | 2 |" in stdout
+        and "| Toy-v0 | 0.00 | – | 0.00 | 1 |" in stdout
     )
     assert "ppo: the runs are of several versions of the script" in stderr
 
@@ -553,7 +600,7 @@ def test_a_run_that_is_there_twice_counts_once(report_here, tmp_path):
     shutil.copytree(run, run.with_name(run.name.replace("__1__1", "__1__2")))
     _, stderr = report_here("runs")
     assert "is the same run" in stderr
-    assert "| Toy-v0 | 3.00 | 3.00 | 1 |" in (tmp_path / "report" / "tables.md").read_text()
+    assert "| Toy-v0 | 3.00 | – | 3.00 | 1 |" in (tmp_path / "report" / "tables.md").read_text()
 
 
 def test_damaged_runs_are_left_out_and_said(report_here, tmp_path):
