@@ -186,17 +186,16 @@ def tables() -> dict[str, str]:
 
     kept, reached, rounds, agents, commands = report.load(report.RESULTS).get(NAME, {}), [], [], [], []
     for env_id, recipe in read_recipes().items():
-        cells = ["–", "–", "not measured", f"{recipe['goal']:g}".replace("-", "−"), "–", "–"]
+        cells = ["–", "–", "not measured", f"{recipe['goal']:g}".replace("-", "−"), "–"]
         if runs := [run for run in kept.get(env_id, []) if confirms(run, recipe)]:
             results = [run.result for run in runs]
             cells[:3] = f"{runs[0].total:,}", span(runs), spread(results)
             lowest = np.mean(results) - t.ppf(0.975, len(results) - 1) * np.std(results, ddof=1) / len(results) ** 0.5
             sure, on_average = lowest >= recipe["goal"], np.mean(results) >= recipe["goal"]
             cells[4] = "yes" if sure else "on average" if on_average else "no"
-            cells[5] = f"{np.median([run.wall_seconds for run in runs]) / 60:.1f}"
             commands.append(shlex.join(command(recipe, "--env-id", env_id)))
         reached.append([env_id, *cells])
-    header = ["environment", "steps", "seeds", "return", "goal", "reached", "minutes a run"]
+    header = ["environment", "steps", "seeds", "return", "goal", "reached"]
     by_round = defaultdict(list)
     earlier = report.RESULTS / "earlier_rounds"
     for run in report.find_runs([earlier]) if earlier.is_dir() else ():

@@ -502,6 +502,10 @@ def test_result_tables_have_no_column_of_the_machine(site):
         tables = re.findall(r"<th>environment</th>\n<th>ours</th>.*?</tr>", pages[name].text, re.S)
         assert tables and all("baselines PPO" in table for table in tables), name
         assert not any(re.search(r"minutes|steps/s", table) for table in tables), name
+    (table,) = re.findall(
+        r"<th>environment</th>\n<th>steps</th>.*?<th>reached</th>.*?</tr>", pages["recipes.html"].text, re.S
+    )
+    assert not re.search(r"minutes|steps/s", table)
 
 
 # ---------------------------------------------------------------------------------------------------------- In pictures
