@@ -127,6 +127,20 @@ def test_of_a_run_that_was_stopped_the_page_says_how_far_it_came():
     assert "<b>At 50%</b>: 499,712 steps" in gallery.section(stopped) and "At the end" not in gallery.section(stopped)
 
 
+def test_the_strip_shows_an_episode_like_most(tmp_path, monkeypatch):
+    """The first episode of seed 1 is far from the mean, that of seed 2 is not."""
+    (tmp_path / "docs").mkdir()
+    played, shown = {1: [0.0, *[10.0] * 9], 2: [9.0, *[5.0] * 9], 3: [8.9] * 10}, []
+    monkeypatch.setattr(gallery, "ROOT", tmp_path)
+    monkeypatch.setattr(gallery, "play", lambda agent, checkpoint, folder, seed=1: (played[seed], f"{seed}.mp4"))
+    monkeypatch.setattr(gallery, "write_clip", lambda video, clip: 1.0)
+    monkeypatch.setattr(gallery, "write_strip", lambda video, picture: shown.append(video))
+    gallery.show(CARTPOLE)
+    assert shown == ["2.mp4"]
+    facts = json.loads((tmp_path / "docs" / "videos" / "cartpole.json").read_text())
+    assert facts["end"]["returns"] == played[1]
+
+
 def test_pictures_and_videos_are_there_and_small():
     strip = [ROOT / x for x in re.findall(r'<img src="(.+?)"', (ROOT / "README.md").read_text())]
     assert len(strip) == sum(agent.place < len(gallery.STRIP) for agent in SHOWN) >= 1
