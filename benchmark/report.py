@@ -414,12 +414,19 @@ def cells_of(row: dict) -> list[str]:
     return [row["environment"] + row["settings"], mean, half, iqm, str(row["seeds"])]
 
 
+def on_levels(row: dict, levels: list[str]) -> list[str]:
+    return [signed(row["levels"][name]) if row["levels"] else "–" for name in levels]
+
+
 def table(label: str, environments: dict[str, list[Run]]) -> str:
-    """Markdown: per environment the result over seeds, beside the published numbers where there are any."""
+    """Markdown: per environment the result over seeds, beside those on Procgen's test levels and the published ones,
+    where there are any."""
     rows = summarise(label, environments)
     published = [name for name in PUBLISHED if any(row["published"][name] != "–" for row in rows)]
-    header = ["environment", "ours", "mean's 95%", "IQM [95%]", "seeds", *published]
-    return markdown(header, [[*cells_of(row), *(row["published"][name] for name in published)] for row in rows])
+    levels = next((list(row["levels"]) for row in rows if row["levels"]), [])
+    header = ["environment", "ours", "mean's 95%", "IQM [95%]", "seeds", *levels, *published]
+    theirs = [[row["published"][name] for name in published] for row in rows]
+    return markdown(header, [[*cells_of(row), *on_levels(row, levels), *x] for row, x in zip(rows, theirs)])
 
 
 def full_table(label: str, environments: dict[str, list[Run]]) -> str:
@@ -430,10 +437,9 @@ def full_table(label: str, environments: dict[str, list[Run]]) -> str:
     header = [*shown, *levels, "steps", "steps/s", "minutes", *PUBLISHED]
     rows = []
     for row in summary:
-        returns = [signed(row["levels"][name]) if row["levels"] else "–" for name in levels]
         per_second = row["steps_per_second"]
         speed = [f"{row['steps']:,}", "–" if per_second is None else f"{per_second:,.0f}", f"{row['minutes']:.1f}"]
-        rows.append([*cells_of(row), *returns, *speed, *row["published"].values()])
+        rows.append([*cells_of(row), *on_levels(row, levels), *speed, *row["published"].values()])
     return markdown([*header, "minutes, Nov 2023"], rows)
 
 
