@@ -133,7 +133,7 @@ def confirms(run, recipe: dict) -> bool:
 
 def keep(env_id: str, recipe: dict) -> None:
     """Keeps the environment's runs below runs/, and the agent of the median one. Those kept before go, or, if they are
-    of other seeds, to the earlier rounds."""
+    of other seeds or another recipe, to the earlier rounds."""
     import report
 
     now = version((ROOT / "cleanrl" / f"{recipe['script']}.py").read_text())
@@ -146,7 +146,7 @@ def keep(env_id: str, recipe: dict) -> None:
     for old in (report.RESULTS / "runs" / NAME).glob(f"{agent_folder(env_id).name}__*"):
         if old.name in {run.folder.name for run in runs}:
             continue
-        if json.loads((old / "config.json").read_text())["arguments"]["seed"] not in seeds(recipe):
+        if not confirms(report.Run(old), recipe):  # or of the recipe, by an older version of the script
             shutil.copytree(old, report.RESULTS / "earlier_rounds" / old.name, dirs_exist_ok=True)
         shutil.rmtree(old)
     keep_agent(median(runs), agent_folder(env_id))
@@ -199,8 +199,9 @@ def tables() -> dict[str, str]:
     by_round = defaultdict(list)
     earlier = report.RESULTS / "earlier_rounds"
     for run in report.find_runs([earlier]) if earlier.is_dir() else ():
-        by_round[run.env_id, run.seed // 100].append(run)
-    for (env_id, _), runs in sorted(by_round.items()):
+        arguments = {name: x for name, x in run.identity.items() if name not in ("seed", "version")}
+        by_round[run.env_id, run.seed // 100, json.dumps(arguments, sort_keys=True)].append(run)
+    for (env_id, *_), runs in sorted(by_round.items()):
         rounds.append([env_id, f"{runs[0].total:,}", span(runs), spread([run.result for run in runs])])
     for file in sorted(AGENTS.glob("*/evaluation.json"), key=lambda file: (file.parent.name.startswith("ppo_"), file)):
         agent, returns = gallery.Agent(file.parent), json.loads(file.read_text())["returns"]

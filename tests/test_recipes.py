@@ -99,10 +99,14 @@ def test_runs_of_a_recipe_that_was_changed_stay_as_an_earlier_round(tool_here, i
             type_here(*words, script=ROOT / "cleanrl" / "ppo_numpy.py")
         for _ in range(2):  # the same ones can be kept again
             tool_here(recipes, "CartPole-v1", "--keep")
-    kept = {run.seed for run in report.find_runs([in_tmp_path / "results" / "runs"])}
-    earlier = {run.seed for run in report.find_runs([in_tmp_path / "results" / "earlier_rounds"])}
-    assert (kept, earlier) == ({201, 202}, {101, 102})
-    assert "| CartPole-v1 | 640 | 101–102 | " in recipes.tables()["rounds"]
+    kept, earlier = (
+        {(run.total, run.seed) for run in report.find_runs([in_tmp_path / "results" / folder])}
+        for folder in ("runs", "earlier_rounds")
+    )
+    assert kept == {(1280, 201), (1280, 202)}
+    assert earlier == {(640, 101), (640, 102), (640, 201), (640, 202)}  # the last two: another recipe on the same seeds
+    for seeds in ("101–102", "201–202"):
+        assert f"| CartPole-v1 | 640 | {seeds} | " in recipes.tables()["rounds"]
     assert "| CartPole-v1 | 1,280 | 201–202 | " in recipes.tables()["recipes"]
 
 
