@@ -38,6 +38,7 @@ STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "Pong",
 EPISODES = 10  # that each return is the mean of; the first of them is the one in the video
 LARGE = 2_000_000  # bytes of a checkpoint above which, by default, an agent is kept as its last one alone
 SECONDS = 12  # of an episode, at most, in the gallery
+LONG = 60  # seconds of an episode that the strip shows from its middle on: games begin slowly
 STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200  # a square: the middle of a wide picture, the whole of a tall one
 
 
@@ -164,12 +165,13 @@ def write_clip(video: Path, clip: Path) -> float:
 
 
 def write_strip(video: Path, picture: Path) -> None:
-    """The video's first seconds as an animated WebP that repeats for ever."""
+    """The video's first seconds, or of a long one those in its middle, as an animated WebP that repeats for ever."""
     pictures = []
     with imageio.get_reader(video) as reader:
         facts = reader.get_meta_data()
         resize = ImageOps.fit if facts["size"][0] > facts["size"][1] else partial(ImageOps.pad, color="black")
-        for i, frame in enumerate(itertools.islice(reader, int(STRIP_SECONDS * facts["fps"]))):
+        first = int(facts["duration"] / 2 * facts["fps"]) if facts["duration"] > LONG else 0
+        for i, frame in enumerate(itertools.islice(reader, first, first + int(STRIP_SECONDS * facts["fps"]))):
             if i >= len(pictures) * facts["fps"] / STRIP_FPS:
                 pictures.append(resize(Image.fromarray(frame), (STRIP_SIZE, STRIP_SIZE), Image.Resampling.LANCZOS))
     options = {"save_all": True, "duration": round(1000 / STRIP_FPS), "loop": 0, "quality": 45, "method": 6}

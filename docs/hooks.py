@@ -273,7 +273,6 @@ def line_of(path: Path, name: str) -> int:
 
 def take_out_formulas(markdown: str, page) -> str:
     """The text with a word in place of each formula, so that Markdown leaves it alone; `put_in_formulas` knows them."""
-    page.formulas = []
 
     def mathml(match):
         latex, display = (match[1], "block") if match[1] else (match[2], "inline")
@@ -334,6 +333,7 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri.startswith("source/"):
         return markdown
     markdown = HEADING.sub(r"### `\1` \2 {#\1}", markdown)
+    page.formulas = []
     markdown = take_out_formulas(markdown, page)
     scripts = re.search(r"<!-- scripts (.+?) -->", markdown)
     stem = Path(page.file.src_uri).stem
@@ -363,6 +363,7 @@ def on_page_markdown(markdown, page, config, files):
 
     # a table that report.py keeps between two comments is left as it is
     markdown = re.sub(r"^<!-- (\w+)((?: \w+)*) -->\n(?!\|)", lambda m: fill(m) + "\n", markdown, flags=re.MULTILINE)
+    markdown = take_out_formulas(markdown, page)  # the metrics' are another page's
 
     def link(match):
         path, uri = target(match[1].rstrip("/"))

@@ -150,7 +150,7 @@ def test_pictures_and_videos_are_there_and_small():
     assert sum((ROOT / "docs" / path).stat().st_size for path in videos) < 10e6
 
 
-def test_a_clip_is_cut_and_a_strip_repeats(tmp_path):
+def test_a_clip_is_cut_and_a_strip_repeats(tmp_path, monkeypatch):
     import imageio.v2 as imageio
     from PIL import Image
 
@@ -168,6 +168,11 @@ def test_a_clip_is_cut_and_a_strip_repeats(tmp_path):
     with Image.open(tmp_path / "strip.webp") as picture:
         assert picture.size == (gallery.STRIP_SIZE, gallery.STRIP_SIZE) and picture.info["loop"] == 0
         assert picture.n_frames == gallery.STRIP_SECONDS * gallery.STRIP_FPS
+        assert picture.convert("L").getpixel((110, 100)) > 200 > 50 > picture.convert("L").getpixel((40, 100))
+    monkeypatch.setattr(gallery, "LONG", 10)
+    gallery.write_strip(video, tmp_path / "strip.webp")
+    with Image.open(tmp_path / "strip.webp") as picture:  # the bar is where it is after 7 of 14 seconds
+        assert picture.convert("L").getpixel((110, 100)) < 50 < 200 < picture.convert("L").getpixel((40, 100))
 
 
 # ------------------------------------------------------------------------------------------- The CartPole in the page
