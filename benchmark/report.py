@@ -419,14 +419,17 @@ def on_levels(row: dict, levels: list[str]) -> list[str]:
 
 
 def table(label: str, environments: dict[str, list[Run]]) -> str:
-    """Markdown: per environment the result over seeds, beside those on Procgen's test levels and the published ones,
-    where there are any."""
+    """Markdown for a page: per environment the result over seeds, beside those on Procgen's test levels and the
+    published ones, where there are any."""
     rows = summarise(label, environments)
     published = [name for name in PUBLISHED if any(row["published"][name] != "–" for row in rows)]
     levels = next((list(row["levels"]) for row in rows if row["levels"]), [])
-    header = ["environment", "ours", "mean's 95%", "IQM [95%]", "seeds", *levels, *published]
-    theirs = [[row["published"][name] for name in published] for row in rows]
-    return markdown(header, [[*cells_of(row), *on_levels(row, levels), *x] for row, x in zip(rows, theirs)])
+    cells = []
+    for row in rows:
+        environment, mean, half, _, seeds = cells_of(row)
+        theirs = (row["published"][name] for name in published)
+        cells.append([environment, mean, half, seeds, *on_levels(row, levels), *theirs])
+    return markdown(["environment", "ours", "mean's 95%", "seeds", *levels, *published], cells)
 
 
 def full_table(label: str, environments: dict[str, list[Run]]) -> str:

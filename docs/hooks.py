@@ -52,7 +52,7 @@ TAG = re.compile(r"\b(?:core|atari|cont|lstm|multi|aux|plus)-\d+\b|(?<=\[)impala
 HEADING = re.compile(r'^### <a id="([\w-]+)"></a>`\1` (.+)$', re.MULTILINE)
 CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?!\w)", re.DOTALL)
-MACHINE = re.compile(r"steps|steps/s|minutes.*")  # columns that say no more about learning, or only of one machine
+LEFT_OUT = re.compile(r"steps|steps/s|minutes.*|IQM.*")  # columns of one machine, or that would hide the published ones
 
 
 # ------------------------------------------------------------------------------------------------- What a script says
@@ -137,8 +137,8 @@ def results(name: str) -> str:
     if not (RESULTS / f"{name}.md").is_file():
         return ""
     rows = [[x.strip() for x in row.split("|")[1:-1]] for row in (RESULTS / f"{name}.md").read_text().splitlines()]
-    kept = [i for i, heading in enumerate(rows[0]) if not MACHINE.fullmatch(heading)]
-    table = "".join(f"| {' | '.join(row[i].replace(' [', '<br>[') for i in kept)} |\n" for row in rows)
+    kept = [i for i, heading in enumerate(rows[0]) if not LEFT_OUT.fullmatch(heading)]
+    table = "".join(f"| {' | '.join(row[i] for i in kept)} |\n" for row in rows)
     curves = (
         f"![learning curves, {name}](../benchmark/results/{name}.png)\n" if (RESULTS / f"{name}.png").is_file() else ""
     )
