@@ -54,7 +54,8 @@ class Args:
     suite: str = "core"  # which scripts, environments and details: a suite of the manifest
     only: list[str] = field(default_factory=list)  # ablations to run, instead of all of the suite
     env_ids: list[str] = field(default_factory=list)  # environments, instead of the suite's
-    num_seeds: int | None = None  # seeds from 1, instead of as many as the suite says
+    start_seed: int = 1  # the first seed
+    num_seeds: int | None = None  # seeds from there, instead of as many as the suite says
     arguments: str = ""  # further arguments for all the runs, as one string
     workers: int = 1  # runs at a time
     threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
@@ -195,7 +196,8 @@ def make_jobs(args: Args) -> list[sweep.Job]:
     jobs = []
     for name, command in commands.items():
         words = f"{command} {suite['arguments']}".strip()
-        wanted = sweep.Args(env_ids=list(suite["env_ids"]), command=words, num_seeds=suite["num_seeds"])
+        seeds = {"num_seeds": suite["num_seeds"], "start_seed": args.start_seed}
+        wanted = sweep.Args(env_ids=list(suite["env_ids"]), command=words, **seeds)
         for job in sweep.make_jobs(wanted):
             job.point = name or "untouched"
             jobs.append(job)
@@ -263,6 +265,7 @@ def keep(args: Args) -> int:
 def print_commands(args: Args) -> int:
     suite, ablations = chosen(args)
     sizes = f"--env-ids {shlex.join(suite['env_ids'])} --num-seeds {suite['num_seeds']}"
+    sizes += f" --start-seed {args.start_seed}" if args.start_seed != 1 else ""
     for command in write_scripts(suite, ablations, args.folder).values():
         typed = shlex.quote(f"{command} {suite['arguments']}".strip())
         tool = shlex.quote(str(Path(sweep.__file__)))

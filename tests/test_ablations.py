@@ -161,6 +161,8 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     names = [line.split()[1] for line in stdout.splitlines() if ": running" in line]
     assert names == ["untouched", "core-3"] * 5  # every script gets its first seed before its second
     assert "10 of 10 runs are done" in stdout
+    stdout, _ = ablate_here("status", *words, "--start-seed", "5", "--num-seeds", "3", status=1)
+    assert "2 of 6 runs are done" in stdout  # seed 5 of both
     runs = {path.name.split("__")[1] for path in tmp_path.glob("runs/ablations/runs/*")}
     assert runs == {"ppo_numpy", "ppo_numpy-without-core-3"}
     assert "running" not in ablate_here("run", *words)[0]  # typed again, there is nothing to do
