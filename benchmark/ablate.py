@@ -178,12 +178,12 @@ def chosen(args: Args) -> tuple[dict, list[Ablation]]:
         others = ", ".join(suites[args.suite]["env_ids"])
         fail(f"--env-ids {' '.join(sorted(unknown))}: is not in the suite, which has {others}; add it to manifest.toml")
     suite["arguments"] = f"{suite.get('arguments', '')} {args.arguments}".strip()
-    chosen = [ablations[name] for name in suite["ablations"] if not args.only or name in args.only]
-    for one in chosen:  # what is typed last counts
+    wanted = [ablations[name] for name in suite["ablations"] if not args.only or name in args.only]
+    for one in wanted:  # what is typed last counts
         if taken := flags(suite["arguments"]) & flags(one.flag):
             fail(f"--arguments: hold {' '.join(sorted(taken))}, which {one.name} sets itself; leave it out, or choose "
                  "others by --only")  # fmt: skip
-    return suite, chosen
+    return suite, wanted
 
 
 def make_jobs(args: Args) -> list[sweep.Job]:
@@ -472,7 +472,7 @@ def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
         if max(-low, high) > 10 * LINEAR:  # one large effect would squeeze all others into a line
             axis.set_xlabel(f"difference of the return, logarithmic beyond ±{LINEAR}")
             axis.set_xscale("symlog", linthresh=LINEAR, subs=range(2, 10))
-            axis.set_xlim(*(np.sign(x) * max(1.4 * abs(x), 2 * LINEAR) for x in (low, high)))
+            axis.set_xlim(-max(-1.4 * low, 2 * LINEAR), max(1.4 * high, 2 * LINEAR))
         axis.xaxis.set_major_formatter(report.thousands)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_yticks(range(len(shown)), [f"{x.tag}  {x.title}" for x in shown], fontsize=9)

@@ -177,7 +177,7 @@ def main(args: Args) -> None:
     labels = ("A", "B") if names[0] == names[1] else (f"A: {names[0]}", f"B: {names[1]}")
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.with_name(args.output.name + ".md").write_text(table)
+        report.write_whole(args.output.with_name(args.output.name + ".md"), table)
         picture(rows, labels, args.output)
     except OSError as error:
         fail(f"--output {args.output}: {error}; name files that can be written")

@@ -251,7 +251,7 @@ def main(args: Args) -> None:
         return
     if args.links:
         LINKS_FILE.write_text(json.dumps(measure_links(args.rounds), indent=1) + "\n")
-    PAGE.write_text(report.place_tables(PAGE.read_text(), tables()))
+    report.write_whole(PAGE, report.place_tables(PAGE.read_text(), tables()))
     print("\n".join(tables().values()))
 
 
