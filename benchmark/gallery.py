@@ -6,10 +6,10 @@ of the CartPole that plays in that page.
     python benchmark/gallery.py --keep NAME runs/RUN           keep an agent first, as benchmark/agents/NAME
 
 A kept agent is what is left of a run folder when all goes that `--evaluate` doesn't need: config.json, and checkpoints
-without Adam's moments. By default that are the one nearest to a tenth and the last, and of networks with checkpoints
-above 2 MB, which those for pixels have, the last alone. Further run folders after the first give their last checkpoint:
-a run of the same command and seed that ends after its first update, say, whose weights are the long run's at that
-update. `--all-checkpoints` keeps all of the first one.
+without Adam's moments. By default that are the one nearest to a tenth and the last; of networks with checkpoints above
+2 MB, which those for pixels have, all but the last are kept in half precision. Further run folders after the first give
+their last checkpoint: a run of the same command and seed that ends after its first update, say, whose weights are the
+long run's at that update. `--all-checkpoints` keeps all of the first one.
 """
 
 import base64
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
 STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "Pong", "Procgen"]  # the README's six places
 EPISODES = 10  # that each return is the mean of; the first of them is the one in the video
-LARGE = 2_000_000  # bytes of a checkpoint above which, by default, an agent is kept as its last one alone
+LARGE = 2_000_000  # bytes of a checkpoint above which all of an agent's but the last are kept in half precision
 SECONDS = 12  # of an episode, at most, in the gallery
 LONG = 60  # seconds of an episode that the strip shows from its middle on: games begin slowly
 STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200  # a square: the middle of a wide picture, the whole of a tall one
@@ -73,9 +73,10 @@ def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
     if not all_checkpoints:
         last = int(kept[-1].stem)
         kept = [min(kept, key=lambda path: abs(int(path.stem) - last / 10)), kept[-1]]
-    contents = {path.name: slim(path) for path in [*(checkpoints(run)[-1] for run in runs[1:]), *kept]}
-    if not all_checkpoints and len(contents[kept[-1].name]) > LARGE:
-        contents = {kept[-1].name: contents[kept[-1].name]}
+    contents = {kept[-1].name: slim(kept[-1])}
+    half = len(contents[kept[-1].name]) > LARGE
+    for path in [*(checkpoints(run)[-1] for run in runs[1:]), *kept[:-1]]:
+        contents.setdefault(path.name, slim(path, half))
     config = json.loads((runs[0] / "config.json").read_text())
     config["command"] = portable(config["command"])
     AGENTS.mkdir(parents=True, exist_ok=True)

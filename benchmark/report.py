@@ -432,18 +432,21 @@ def table(label: str, environments: dict[str, list[Run]]) -> str:
     return markdown(["environment", "ours", "mean's 95%", "seeds", *levels, *published], cells)
 
 
-def full_table(label: str, environments: dict[str, list[Run]]) -> str:
-    """Markdown: the same with the steps, the speed and the time."""
+def full_table(label: str, environments: dict[str, list[Run]], times: bool = True) -> str:
+    """Markdown: the same with the interquartile mean and the steps; with `times` also the speed and the duration, which
+    the published tables leave out: their runs shared a machine."""
     summary = summarise(label, environments)
     levels = next((list(row["levels"]) for row in summary if row["levels"]), [])
-    shown = ["environment", "ours", "mean's 95%", "IQM [95%]", "seeds"]
-    header = [*shown, *levels, "steps", "steps/s", "minutes", *PUBLISHED]
+    measured = ["steps/s", "minutes"] if times else []
+    shown = ["environment", "ours", "mean's 95%", "IQM [95%]", "seeds", *levels, "steps", *measured]
+    published = [*PUBLISHED, *(["minutes, Nov 2023"] if times else [])]
     rows = []
     for row in summary:
         per_second = row["steps_per_second"]
-        speed = [f"{row['steps']:,}", "–" if per_second is None else f"{per_second:,.0f}", f"{row['minutes']:.1f}"]
-        rows.append([*cells_of(row), *on_levels(row, levels), *speed, *row["published"].values()])
-    return markdown([*header, "minutes, Nov 2023"], rows)
+        speed = ["–" if per_second is None else f"{per_second:,.0f}", f"{row['minutes']:.1f}"][: len(measured)]
+        theirs = [row["published"][name] for name in published]
+        rows.append([*cells_of(row), *on_levels(row, levels), f"{row['steps']:,}", *speed, *theirs])
+    return markdown([*shown, *published], rows)
 
 
 def summary_table(groups: Groups) -> str:
@@ -613,9 +616,10 @@ def save(figure, path: Path) -> None:
     plt.close(figure)
 
 
-def pictures(environments: dict[str, list[Run]], path: Path) -> None:
+def pictures(environments: dict[str, list[Run]], path: Path, times: bool = True) -> None:
     """Learning curves over steps, in path.png and path.svg, and over time, in path_time.png and path_time.svg."""
-    for axis, xlabel, suffix in (("steps", "environment steps", ""), ("seconds", "seconds of training", "_time")):
+    axes = [("steps", "environment steps", ""), ("seconds", "seconds of training", "_time")]
+    for axis, xlabel, suffix in axes[: 1 + times]:
         panels = []
         for environment, runs in environments.items():
             grid = grids(runs, POINTS)[axis]
@@ -765,8 +769,8 @@ def rebuild_results(results: Path) -> None:
     tables = {}
     for label, environments in groups.items():
         tables[label] = table(label, environments)
-        write_whole(results / f"{slug(label)}.md", full_table(label, environments))
-        pictures(environments, results / slug(label))
+        write_whole(results / f"{slug(label)}.md", full_table(label, environments, times=False))
+        pictures(environments, results / slug(label), times=False)
         print(f"{label}\n{tables[label]}")
     tables |= {"summary": summary_table(groups), "speed": speed_table(results), "time_to_return": time_table(results)}
     for path in sorted(results.glob("growth/*.json")):

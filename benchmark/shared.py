@@ -56,8 +56,9 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.stem))
 
 
-def slim(checkpoint: Path) -> bytes:
-    """A checkpoint whose moments of Adam are one zero in the file, which evaluation doesn't look at."""
+def slim(checkpoint: Path, half: bool = False) -> bytes:
+    """A checkpoint whose moments of Adam are one zero in the file, which evaluation doesn't look at; with `half`, a
+    torch script's weights in half precision, which fill the network's own as well."""
     import numpy as np
 
     content = io.BytesIO()
@@ -71,6 +72,8 @@ def slim(checkpoint: Path) -> bytes:
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)
     for moments in state["optimizer"]["state"].values():
         moments.update({name: torch.zeros(()).expand(x.shape) for name, x in moments.items() if x.ndim})
+    if half:
+        state["model"] = {name: x.half() if x.is_floating_point() else x for name, x in state["model"].items()}
     torch.save(state, content)
     return content.getvalue()
 

@@ -57,10 +57,17 @@ def test_a_kept_agent_plays_as_the_run_did(script, gallery_here, tmp_path, monke
     for folder in (folders[0], kept):
         type_here("--evaluate", folder, "--episodes", "3", script=Path(script.__file__))
         said.append(episodes(capsys))
-    assert said[0] == said[1] and len(said[0]) == 3
+    before = said[0]
+    assert before == said[1] and len(before) == 3
     monkeypatch.setattr(gallery, "LARGE", 1000)
     gallery_here("--keep", "mine", *folders)
-    assert [path.stem for path in gallery.checkpoints(kept)] == ["20"]
+    first, _, last = [path.stat().st_size for path in gallery.checkpoints(kept)]
+    assert script is ppo_numpy or first < 0.6 * last + 8000  # half precision
+    for path in gallery.checkpoints(kept):
+        type_here("--evaluate", path, "--episodes", "3", script=Path(script.__file__))
+        said = episodes(capsys)
+        assert len(said) == 3
+    assert said == before  # the last is as it was
     gallery_here("--keep", "mine", folders[0], "--all-checkpoints")
     assert len(gallery.checkpoints(kept)) == len(gallery.checkpoints(folders[0])) > 2
 
