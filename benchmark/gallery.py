@@ -259,7 +259,7 @@ def write_weights(agent: Agent, path: Path) -> None:
         steps.append(int(checkpoint.stem) * agent.steps)
     sizes = {name: [layers[0].shape[1], *(len(bias) for bias in layers[1::2])] for name, layers in parts.items()}
     content = {"steps": steps, "sizes": sizes, "weights": weights}
-    path.write_text(f"// Made by benchmark/gallery.py\nconst CARTPOLE = {json.dumps(content, indent=0)};\n")
+    write_whole(path, f"// Made by benchmark/gallery.py\nconst CARTPOLE = {json.dumps(content, indent=0)};\n")
 
 
 def main(args: Args) -> None:

@@ -112,7 +112,8 @@ def keep_agent(run, agent: Path) -> None:
         call(words, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         gallery.keep(agent.name, [run.folder, *Path(folder).glob("runs/*")], all_checkpoints=False)
     returns = evaluation(agent, Path(words[1]).stem, episodes=100, seed=1)
-    (agent / "evaluation.json").write_text(json.dumps({"run": run.folder.name, "seed": 1, "returns": returns}) + "\n")
+    played = {"run": run.folder.name, "seed": 1, "returns": returns}
+    write_whole(agent / "evaluation.json", json.dumps(played) + "\n")
 
 
 def median(runs: list):

@@ -752,7 +752,7 @@ def report_runs(paths: list[Path], output: Path) -> None:
         for label, environments in group(runs).items():
             tables.append(f"### {label}\n\n{full_table(label, environments)}")
             pictures(environments, output / slug(label))
-        (output / "tables.md").write_text("\n".join(tables))
+        write_whole(output / "tables.md", "\n".join(tables))
         print("\n".join(tables))
         if page.is_file():  # the videos beside it are those of the report before
             shutil.rmtree(output / "videos", ignore_errors=True)

@@ -250,7 +250,7 @@ def main(args: Args) -> None:
         all_reduce()
         return
     if args.links:
-        LINKS_FILE.write_text(json.dumps(measure_links(args.rounds), indent=1) + "\n")
+        report.write_whole(LINKS_FILE, json.dumps(measure_links(args.rounds), indent=1) + "\n")
     report.write_whole(PAGE, report.place_tables(PAGE.read_text(), tables()))
     print("\n".join(tables().values()))
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from statistics import median
 
 import tyro
-from shared import in_parallel, script_words
+from shared import in_parallel, script_words, version, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 HOOKS = {  # the functions to time: of each list the first that the script has
@@ -196,7 +196,7 @@ def is_writable(output: Path) -> bool:
     """Whether the measurement can be written, which is to be known before it is made. Makes the folder."""
     with contextlib.suppress(OSError):
         output.parent.mkdir(parents=True, exist_ok=True)
-        return os.access(output if output.exists() else output.parent, os.W_OK) and not output.is_dir()
+        return os.access(output.parent, os.W_OK) and not output.is_dir()
     return False
 
 
@@ -417,8 +417,8 @@ def markdown_table(args: Args, result: dict, rounds: list[dict]) -> str:
     return "\n".join(f"| {' | '.join(row + [''] * (len(header) - len(row)))} |" for row in rows)
 
 
-def describe_machine() -> dict:
-    """Where and with what the numbers were measured."""
+def describe_machine(script: str | None = None) -> dict:
+    """Where and with what the numbers were measured, and the version of the script."""
     cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     cpu = re.search("model name\t: (.*)", cpu_info)
     packages = [name for name in ("gymnasium", "numpy", "stable_baselines3", "torch") if importlib.util.find_spec(name)]
@@ -427,7 +427,8 @@ def describe_machine() -> dict:
         "hardware": {"cpu": cpu[1] if cpu else platform.processor(), "cores": os.cpu_count()},
         "load_average": os.getloadavg()[0],  # of the minute before; what else runs slows the measurements
         "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in packages},
+        | {name: importlib.metadata.version(name) for name in packages}
+        | ({script: version((ROOT / "cleanrl" / f"{script}.py").read_text())} if script else {}),
     }
 
 
@@ -474,7 +475,7 @@ def main(args: Args) -> None:
     output = Path(args.output or ROOT / "benchmark" / "results" / f"{file or f'throughput/{args.script}'}.json")
     if not is_writable(output):
         fail(f"--output {output}: can't be written; name a file in a folder that can")
-    result, rounds = {"options": asdict(args), **describe_machine()}, []
+    result, rounds = {"options": asdict(args), **describe_machine(args.script)}, []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
         measured = {value: measure_round(one) for value, one in varied.items()}
@@ -482,9 +483,8 @@ def main(args: Args) -> None:
     result |= {"medians": medians(rounds), "rounds": rounds}
     print(report.growth_table(result) if args.vary else markdown_table(args, result["medians"], rounds))
     try:
-        output.write_text(
-            "{\n" + ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in result.items()) + "\n}\n"
-        )
+        lines = ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in result.items())
+        write_whole(output, f"{{\n{lines}\n}}\n")
         if args.vary:
             report.growth_picture(result, output.with_suffix(""))
     except OSError as error:

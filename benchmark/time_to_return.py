@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import tyro
+from shared import write_whole
 from throughput import ROOT, describe_machine, is_quoted, is_writable, typed
 
 LAST = 100  # episodes
@@ -90,13 +91,13 @@ def main(args: Args) -> None:
         fail(f"--output {output}: can't be written; name a file in a folder that can")
     if not is_quoted(args.arguments):
         fail(f"--arguments {args.arguments}: has a quote without its second one; add it")
-    result = {"options": asdict(args), **describe_machine()}
+    result = {"options": asdict(args), **describe_machine(args.script)}
     result["runs"] = [measure(args, seed) for seed in range(1, args.num_seeds + 1)]
     seconds = [run["seconds"] for run in result["runs"]]
     result["median_seconds"] = median(seconds)
     print(f"median {median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f} s), {len(seconds)} seeds")
     try:
-        output.write_text(json.dumps(result, indent=2) + "\n")
+        write_whole(output, json.dumps(result, indent=2) + "\n")
     except OSError as error:
         fail(f"--output {output}: can't be written ({error.strerror})")
 

@@ -48,7 +48,7 @@ import compare
 import numpy as np
 import report
 import sweep
-from shared import identity, version
+from shared import identity, version, write_whole
 from sweep import fail, make_jobs
 
 SPACES = Path(__file__).with_name("spaces.toml")
@@ -316,7 +316,7 @@ def write_page(study: optuna.Study, best: list[str], tables: list[str], path: Pa
     ended = sorted((x for x in study.trials if x.state.is_finished()), key=lambda x: (x.state.value, -(x.value or 0)))
     for text in ["\n".join(best), *tables, "\n".join(map(line, ended))]:
         parts.append(f"<pre>{html.escape(text)}</pre>")
-    path.write_text("\n".join(parts))
+    write_whole(path, "\n".join(parts))
 
 
 def confirm(args: Args, name: str, best: list[FrozenTrial]) -> list[str]:
