@@ -115,11 +115,11 @@ class Agent:
         return next((i for i, start in enumerate(STRIP) if family.startswith((start, f"ALE/{start}"))), len(STRIP))
 
     def stages(self) -> dict[str, Path]:
-        """The checkpoints to show: the first, the one that is nearest to a tenth, the last; or the last alone."""
+        """The checkpoints to show: the first, the one nearest to a tenth, the last; of two or one there is less."""
         found = checkpoints(self.folder)
         last = int(found[-1].stem)
         if len(found) < 3:
-            return {"end": found[-1]}
+            return dict(zip(["start", "end"][-len(found) :], found, strict=True))
         tenth = min(found[1:-1], key=lambda path: abs(int(path.stem) - last / 10))
         return {"start": found[0], "tenth": tenth, "end": found[-1]}
 
