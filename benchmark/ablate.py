@@ -370,6 +370,11 @@ def number(x: float) -> str:
     return text.replace("+", "").replace("−", "") if not text.strip("+−0.") else text
 
 
+def plain(environment: str) -> str:
+    """An environment's name without the module that it is registered by."""
+    return environment.rpartition(":")[2]
+
+
 def link(ablation: Ablation) -> str:
     return f"[{ablation.tag}](details.md#{ablation.tag})"
 
@@ -420,11 +425,14 @@ def in_short(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
         intervals += [x for environments in of_words.values() for x in environments.values() if x.any()]
         for words in ("worse", "better"):
             if words in of_words:
-                where = ", ".join(f"{x} {in_words(found)}" for x, found in of_words[words].items())
+                where = ", ".join(f"{plain(x)} {in_words(found)}" for x, found in of_words[words].items())
                 lists[words.capitalize()].append(f"{ablation.title} ({link(ablation)}): {where}")
         if [*of_words] == ["no difference seen"]:
             lists["No difference seen at the end"].append(f"{ablation.title} ({link(ablation)})")
-    lines = [f"- **{words}**: {'; '.join(found)}." for words, found in lists.items() if found]
+    lines = []
+    for words, found in lists.items():
+        several = "\n    - " if words in ("Worse", "Better") else " "
+        lines += [f"- **{words}**:{several}{f';{several}'.join(found)}."] * bool(found)
     by_chance = sum(np.interp(len(x), *BY_CHANCE) for x in intervals)
     lines += ["", f"Of the {len(intervals)} intervals behind this about {by_chance:.0f} would leave out 0 by chance."]
     return "\n".join(lines) + "\n" if intervals else "Not measured.\n"
@@ -436,7 +444,7 @@ def studies_table(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
     for tag, study in content["studies"].items():
         found = {one.title: verdicts(one, suites) for one in manifest()[0].values() if one.tag == tag}
         ours = [
-            f"{title}: " + ", ".join(f"{words} on {', '.join(where)}" for words, where in of_words.items())
+            f"{title}: " + ", ".join(f"{words} on {', '.join(map(plain, where))}" for words, where in of_words.items())
             for title, of_words in found.items()
             if of_words
         ]
@@ -465,12 +473,12 @@ def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
                           markerfacecolor=colour if filled else "white")  # fmt: skip
         seeds = [len(runs) for runs in of_name.values()]
         counts = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
-        axis.set_title(f"{environment}, {counts} seeds", fontsize=10)
+        axis.set_title(f"{plain(environment)}, {counts} seeds", fontsize=10)
         axis.grid(alpha=0.3)
         axis.set_xlabel("difference of the return")
         low, high = axis.dataLim.intervalx
         if max(-low, high) > 10 * LINEAR:  # one large effect would squeeze all others into a line
-            axis.set_xlabel(f"difference of the return, logarithmic beyond ±{LINEAR}")
+            axis.set_xlabel(f"difference of the return\n(logarithmic beyond ±{LINEAR})")
             axis.set_xscale("symlog", linthresh=LINEAR, subs=range(2, 10))
             axis.set_xlim(-max(-1.4 * low, 2 * LINEAR), max(1.4 * high, 2 * LINEAR))
         axis.xaxis.set_major_formatter(report.thousands)
@@ -487,19 +495,20 @@ def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
         if ablation.tag != tag:
             continue
         idle = idle or ablation.idle
-        found = []
-        for environments in suites.values():
-            for environment, of_name in environments.items():
-                if measured := compare(of_name[""], of_name.get(ablation.name, {})):
-                    on_the_way = verdict(measured.area) in ("better", "worse")
-                    area_too = f"; area under the curve {in_words(measured.area)}" if on_the_way else ""
-                    words = f"{environment} {verdict(measured.last)}".strip()
-                    found.append(f"{words} ({in_words(measured.last)}{area_too})")
-        if found:
-            parts.append(f"{'turned on,' if ablation.on else 'instead,'} {ablation.instead}: {', '.join(found)}")
+        of_words = defaultdict(list)
+        for environment, of_name in ((x, y) for suite in suites.values() for x, y in suite.items()):
+            if found := compare(of_name[""], of_name.get(ablation.name, {})):
+                words = verdict(found.last)
+                numbers = [in_words(found.last)] * (words != "no difference seen")
+                if verdict(found.area) in ("better", "worse"):
+                    numbers.append(f"area under the curve {in_words(found.area)}")
+                of_words[words].append(plain(environment) + f" ({'; '.join(numbers)})" * bool(numbers))
+        where = "; ".join(f"{words} on {', '.join(x)}".removeprefix(" on ") for words, x in of_words.items())
+        if where:
+            parts.append(f"{'turned on,' if ablation.on else 'instead,'} {ablation.instead}: {where}.")
     if not parts:
         return f"Worth: not measured{', since ' * bool(idle)}{idle}."
-    return f"Worth: {'; '.join(parts)}. [What that means](ablations.md)."
+    return f"Worth: {' Or '.join(parts)} [What that means](ablations.md)."
 
 
 def with_worths(text: str, suites: dict) -> str:

@@ -217,7 +217,8 @@ def section(agent: Agent) -> str:
         titles["end"] = "At the end"
     for stage, fact in facts.items():
         cut = f" (its first {SECONDS} s of {fact['seconds']:.0f})" if fact["seconds"] > SECONDS + 1 else ""
-        video = f"videos/{agent.name}_{stage}.mp4#t=0.001"
+        shown = min(2, fact["seconds"] / 2)  # what stands there before a click: not three times the first frame
+        video = f"videos/{agent.name}_{stage}.mp4#t={shown:.3g}"
         figures.append(
             f'<figure><video src="{video}" muted playsinline preload="metadata"></video>\n'
             f"<figcaption><b>{titles[stage]}</b>: {fact['steps']:,} steps. This episode: {number(fact['returns'][0])}"

@@ -479,19 +479,19 @@ def faster(measured: dict, kind: str, base: str) -> str:
 def speed_table(results: Path) -> str:
     """Markdown: what benchmark/throughput.py measured, medians of its rounds, one row a script and set of arguments."""
     header = ["script", "environment", "steps/s", "stable-baselines3, default threads", "stable-baselines3, 1 thread",
-              "faster than the next row", "launch to first update", "peak memory"]  # fmt: skip
-    lines = [f"| {' | '.join(header)} |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+              "faster than the next row"]  # fmt: skip
+    lines = [f"| {' | '.join(header)} |", "|---|---|---:|---:|---:|---:|"]
     for path in sorted(results.glob("throughput/*.json"), key=lambda path: (len(path.stem), path.stem)):
         measured = json.loads(path.read_text())
         medians, arguments = measured["medians"], measured["rounds"][0]["script"]["arguments"]
-        launch = f"{medians['launch']['first_row_seconds']:.1f} s | {medians['launch']['peak_mb']:.0f} MB"
         for key, kind, option in (("script", "ratios", "arguments"), ("against", "against_ratios", "against")):
             if key not in medians:
                 continue
-            name = f"{path.stem}.py {measured['options'].get(option) or ''}".strip()
-            if (processes := measured["options"].get("processes", 1)) > 1:
-                name = f"{processes if key == 'script' else 1} × {name}"
-            cells = [name, arguments["env_id"], f"{medians[key]['steps_per_second']:,.0f}"]
+            cells = [
+                measured_name(path.stem, measured, option),
+                arguments["env_id"],
+                f"{medians[key]['steps_per_second']:,.0f}",
+            ]
             for base in ("default threads", "1 thread"):
                 sides = {"": base}
                 if in_parallel(arguments):
@@ -500,7 +500,24 @@ def speed_table(results: Path) -> str:
                 theirs = [f"{what}{x:,.0f}: {faster(measured, kind, sides[what])}" for what, x in speeds.items()]
                 cells.append("<br>".join(theirs) or "–")
             cells.append(faster(measured, kind, "against") if "against" in medians.get(kind, {}) else "–")
-            lines.append(f"| {' | '.join([*cells, launch if key == 'script' else '– | –'])} |")
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def measured_name(script: str, measured: dict, option: str) -> str:
+    """A script with the arguments that it was measured with: those of throughput.py's `arguments` or `against`."""
+    name = f"{script}.py {measured['options'].get(option) or ''}".strip()
+    processes = measured["options"].get("processes", 1)
+    return name if processes == 1 else f"{processes if option == 'arguments' else 1} × {name}"
+
+
+def launch_table(results: Path) -> str:
+    """Markdown: how long a script takes to its first update, and the memory that it needs."""
+    lines = ["| script | launch to first update | peak memory |", "|---|---:|---:|"]
+    for path in sorted(results.glob("throughput/*.json"), key=lambda path: (len(path.stem), path.stem)):
+        launch = (measured := json.loads(path.read_text()))["medians"]["launch"]
+        times = f"{launch['first_row_seconds']:.1f} s | {launch['peak_mb']:,.0f} MB"
+        lines.append(f"| {measured_name(path.stem, measured, 'arguments')} | {times} |")
     return "\n".join(lines) + "\n"
 
 
@@ -772,7 +789,8 @@ def rebuild_results(results: Path) -> None:
         write_whole(results / f"{slug(label)}.md", full_table(label, environments, times=False))
         pictures(environments, results / slug(label), times=False)
         print(f"{label}\n{tables[label]}")
-    tables |= {"summary": summary_table(groups), "speed": speed_table(results), "time_to_return": time_table(results)}
+    tables |= {"summary": summary_table(groups), "speed": speed_table(results), "launch": launch_table(results)}
+    tables |= {"time_to_return": time_table(results)}
     for path in sorted(results.glob("growth/*.json")):
         tables[f"growth_{path.stem}"] = growth_table(measured := json.loads(path.read_text()))
         growth_picture(measured, path.with_suffix(""))

@@ -19,6 +19,7 @@ import json
 import posixpath
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
@@ -52,6 +53,8 @@ TAG = re.compile(r"\b(?:core|atari|cont|lstm|multi|aux|plus)-\d+\b|(?<=\[)impala
 HEADING = re.compile(r'^### <a id="([\w-]+)"></a>`\1` (.+)$', re.MULTILINE)
 CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?!\w)", re.DOTALL)
+NAMES = "log|exp|max|min|clip"  # of functions, in formulas
+CHILDREN = {"mfrac": 2, "msup": 2, "msub": 2, "msubsup": 3, "mover": 2, "munder": 2, "munderover": 3}  # of MathML
 LEFT_OUT = re.compile(r"steps|steps/s|minutes.*|IQM.*")  # columns of one machine, or that would hide the published ones
 
 
@@ -137,7 +140,8 @@ def results(name: str) -> str:
     if not (RESULTS / f"{name}.md").is_file():
         return ""
     rows = [[x.strip() for x in row.split("|")[1:-1]] for row in (RESULTS / f"{name}.md").read_text().splitlines()]
-    kept = [i for i, heading in enumerate(rows[0]) if not LEFT_OUT.fullmatch(heading)]
+    columns = zip(*(row for row in rows if not set("".join(row)) <= {*"-:"}))
+    kept = [i for i, (x, *cells) in enumerate(columns) if not LEFT_OUT.fullmatch(x) and {*cells} != {"–"}]
     table = "".join(f"| {' | '.join(row[i] for i in kept)} |\n" for row in rows)
     curves = (
         f"![learning curves, {name}](../benchmark/results/{name}.png)\n" if (RESULTS / f"{name}.png").is_file() else ""
@@ -279,8 +283,13 @@ def take_out_formulas(markdown: str, page) -> str:
         made = convert(" ".join(latex.split()), display=display)
         if "\\" in made:  # a command that the library doesn't know is left as it is
             raise PluginError(f"docs: {page.file.src_uri}: no MathML for the formula {latex.strip()}")
-        made = re.sub(r"(<m[io]>(?:log|exp|max|min|clip)</m[io]>)(?!<mo stretchy)", r'\1<mspace width="0.17em"/>', made)
-        made = re.sub(r"<mo>(log|exp|max|min|clip)</mo>", r"<mi>\1</mi>", made)
+        made = re.sub(rf"<mo>({NAMES})</mo>", r"<mi>\1</mi>", made)
+        thin = '<mspace width="0.17em"/>'  # which TeX sets around log and the like
+        made = re.sub(rf"(<mi>(?:{NAMES})</mi>)(?!<mo stretchy|</m)", rf"\1{thin}", made)
+        made = re.sub(rf"(</m(?:i|n|text|row)>)(?=<mi>(?:{NAMES})</mi>)", rf"\1{thin}", made)
+        for node in ElementTree.fromstring(made).iter():
+            if len(node) != CHILDREN.get(node.tag.rpartition("}")[2], len(node)):
+                raise PluginError(f"docs: {page.file.src_uri}: wrong MathML of the formula {latex.strip()}")
         page.formulas.append(f'<span class="formula">{made}</span>' if display == "block" else made)
         return f"xFORMULA{len(page.formulas) - 1}x"
 
@@ -327,6 +336,18 @@ def put_in_drawings(text: str, config) -> str:
         return svg.replace("<svg ", f'<svg role="img" aria-label="{match[1]}" ', 1)
 
     return re.sub(r'<img alt="([^"]*)" src="images/([\w-]+)\.svg" ?/?>', drawing, text)
+
+
+def widen(text: str) -> str:
+    """HTML in which curves of several panels have a class of their own: on a narrow screen they scroll, or nobody could
+    read them."""
+
+    def panels(match):
+        svg = (ROOT / match[1]).with_suffix(".svg").read_text()
+        inches = float(re.search(r'width="([\d.]+)pt"', svg)[1]) / 72
+        return match[0].replace("<img ", '<img class="panels" ', 1) if inches > 6 else match[0]
+
+    return re.sub(r'<img [^>]*src="(?:\.\./)*source/(benchmark/results/[\w/-]+)\.(?:png|svg)"', panels, text)
 
 
 def on_page_markdown(markdown, page, config, files):
@@ -391,4 +412,4 @@ def on_page_content(html, page, config, files):
             lexer = TextLexer()
         formatter = HtmlFormatter(linenos="inline", lineanchors="L", anchorlinenos=True, cssclass="highlight source")
         return link_tags(html + highlight(path.read_text(), lexer, formatter), page, config)
-    return put_in_formulas(link_tags(put_in_drawings(html, config), page, config), page)
+    return widen(put_in_formulas(link_tags(put_in_drawings(html, config), page, config), page))

@@ -42,10 +42,12 @@ def test_its_numbers_are_the_measured_ones():
     measured = json.loads((report.RESULTS / "time_to_return" / "ppo_numpy.json").read_text())
     target = f"{measured['options']['target']:g} in {measured['median_seconds']:.1f} s from the launch"
     assert f"`ppo_numpy.py` brings {measured['options']['env_id'].partition('-')[0]} to {target}" in words
-    tags = set(
-        re.findall(r"^### .*?`((?:core|atari|cont|lstm|multi)-\d+)`", (ROOT / "docs/details.md").read_text(), re.M)
-    )
+    details = (ROOT / "docs" / "details.md").read_text()
+    tags = set(re.findall(r"^### .*?`((?:core|atari|cont|lstm|multi)-\d+)`", details, re.M))
     assert f"**{len(tags)} details**" in words
+    sections = re.split(r"^### .*?`((?:core|atari|cont|lstm|multi)-\d+)`", details, flags=re.M)[1:]
+    measured = [tag for tag, text in zip(sections[::2], sections[1::2]) if "\nWorth: not" not in text.split("\n### ")[0]]
+    assert f"[what {len(measured)} are worth](docs/ablations.md)" in words
     for name in ("torch", "gymnasium", "numpy"):
         (pin,) = (pin for pin in PROJECT["dependencies"] if re.match(rf"{name}[=\[]", pin))
         assert f"{name} {'.'.join(pin.partition('==')[2].split('.')[:2])}" in words

@@ -222,6 +222,8 @@ def test_no_speed_is_published_from_runs_that_shared_a_machine():
 def test_committed_speed_table_follows_from_what_was_measured():
     page, table = (ROOT / "docs" / "speed.md").read_text(), report.speed_table(report.RESULTS)
     assert report.place_tables(page, {"speed": table}) == page and table in page and "ppo_numpy.py | CartPole" in table
+    table = report.launch_table(report.RESULTS)
+    assert table in page and table.count("\n") == 2 + len(list(report.RESULTS.glob("throughput/*.json")))
 
 
 def test_time_table_is_the_median_and_the_seconds_of_each_seed(tmp_path):
@@ -298,14 +300,15 @@ def test_speed_table_says_what_each_ratio_is_of(tmp_path):
     both_bases = "10: 121.0× (120.0–121.5) | 20: 61.0× (60.0–61.5)"
     workers = "serial 20: 61.0× (60.0–61.5)<br>workers 30: 41.0× (40.0–41.5)"
     assert report.speed_table(tmp_path).splitlines()[2:] == [
-        f"| a.py | Toy-v0 | 1,200 | {both_bases} | – | 1.5 s | 100 MB |",
-        "| bb.py --fast | Toy-v0 | 1,200 | – | – | 3.1× (2.1–3.6) | 1.5 s | 100 MB |",
-        "| bb.py --slow | Toy-v0 | 400 | – | – | – | – | – |",
-        f"| ccc.py --fast | Toy-v0 | 1,200 | {both_bases} | 3.1× (2.1–3.6) | 1.5 s | 100 MB |",
-        "| ccc.py --slow | Toy-v0 | 400 | 10: 121.0× (120.0–121.5) | 20: 20.0× (19.0–20.5) | – | – | – |",
-        f"| dddd.py | Toy-v0 | 1,200 | serial 10: 121.0× (120.0–121.5) | {workers} | – | 1.5 s | 100 MB |",
-        f"| eeeee.py | Toy-v0 | 1,200 | serial {both_bases.replace('| ', '| serial ')} | – | 1.5 s | 100 MB |",
+        f"| a.py | Toy-v0 | 1,200 | {both_bases} | – |",
+        "| bb.py --fast | Toy-v0 | 1,200 | – | – | 3.1× (2.1–3.6) |",
+        "| bb.py --slow | Toy-v0 | 400 | – | – | – |",
+        f"| ccc.py --fast | Toy-v0 | 1,200 | {both_bases} | 3.1× (2.1–3.6) |",
+        "| ccc.py --slow | Toy-v0 | 400 | 10: 121.0× (120.0–121.5) | 20: 20.0× (19.0–20.5) | – |",
+        f"| dddd.py | Toy-v0 | 1,200 | serial 10: 121.0× (120.0–121.5) | {workers} | – |",
+        f"| eeeee.py | Toy-v0 | 1,200 | serial {both_bases.replace('| ', '| serial ')} | – |",
     ]
+    assert "| bb.py --fast | 1.5 s | 100 MB |\n" in report.launch_table(tmp_path)
 
 
 def test_growth_table_is_the_medians_of_each_value(report_here, tmp_path):
