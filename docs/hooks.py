@@ -286,7 +286,7 @@ def take_out_formulas(markdown: str, page) -> str:
         made = re.sub(rf"<mo>({NAMES})</mo>", r"<mi>\1</mi>", made)
         thin = '<mspace width="0.17em"/>'  # which TeX sets around log and the like
         made = re.sub(rf"(<mi>(?:{NAMES})</mi>)(?!<mo stretchy|</m)", rf"\1{thin}", made)
-        made = re.sub(rf"(</m(?:i|n|text|row)>)(?=<mi>(?:{NAMES})</mi>)", rf"\1{thin}", made)
+        made = re.sub(rf"(&#x02202;</mo>|</m(?:i|n|text|row)>)(?=<mi>(?:{NAMES})</mi>)", rf"\1{thin}", made)
         for node in ElementTree.fromstring(made).iter():
             if len(node) != CHILDREN.get(node.tag.rpartition("}")[2], len(node)):
                 raise PluginError(f"docs: {page.file.src_uri}: wrong MathML of the formula {latex.strip()}")
