@@ -438,6 +438,7 @@ def train(args: Args, run: "Run") -> None:
 
 import contextlib
 import fcntl
+import gc
 import importlib.metadata
 import io
 import json
@@ -538,6 +539,7 @@ class Run:
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
         self.args = fit_to_machine(self.args, resumed=bool(args.resume))
         validate(self.args)
+        gc.collect()  # what it tried: pybullet draws by its client 0, which must not go away later
 
     def load(self) -> tuple[Path, dict]:
         """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
@@ -625,7 +627,7 @@ class Run:
         if self.args.track:
             attempt(self.track)
         self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
-        self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a"))
+        self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a", buffering=1))
         threading.excepthook = lambda failure: None  # the writer's thread also hands its error to our next call
         self.events = self.resources.enter_context(contextlib.closing(tensorboard.EventFileWriter(str(self.folder))))
         self.events.add_event(Event(step=self.global_step + 1, session_log={"status": "START"}))
@@ -668,7 +670,6 @@ class Run:
         if not self.metrics.tell():
             print("global_step,charts/episodic_return,charts/episodic_length", *metrics, sep=",", file=self.metrics)
         print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
-        self.episodes.flush()
 
     def add_event(self, step: int, scalars: dict[str, float], *others) -> None:
         values = [*({"tag": name, "simple_value": x} for name, x in scalars.items()), *others]
@@ -876,7 +877,6 @@ if __name__ == "__main__":
     finally:  # the page of --help gets the headings that Args has
         text = page.getvalue()
         for title, name in re.findall(r"^    # (.+)\n    (\w+):", Path(__file__).read_text(), re.MULTILINE):
-            flag = rf"(?=^  --{name.replace('_', '-')}\b)"
-            text = re.sub(flag, f"\n {title}\n", text, count=1, flags=re.MULTILINE)
+            text = re.sub(rf"(?=^  --{name.replace('_', '-')}\b)", f"\n {title}\n", text, count=1, flags=re.M)
         print(text, end="")
     main(args)

@@ -15,7 +15,7 @@ import numpy as np
 import ppo_continuous_action as ppo
 import pytest
 import torch
-from helpers import error_line
+from helpers import error_line, run
 from scipy.stats import norm
 
 SCRIPT = Path(ppo.__file__)
@@ -323,6 +323,21 @@ def test_every_family_trains_and_a_resumed_run_ends_the_same(env_id, in_tmp_path
     folder = ppo.main(ppo.Args(env_id=env_id, **sizes))
     assert all(weight.isfinite().all() for weight in last_state(folder)["model"].values())
     assert_same_end(folder, resumed(folder))
+
+
+def test_pybullets_agent_is_played_with_a_video(in_tmp_path):
+    """It draws by the first client of the process, which the environment that was tried before must not take along,
+    however late that is collected."""
+    sizes = {"num_envs": 1, "num_steps": 32, "num_minibatches": 1, "total_timesteps": 32, "checkpoints": 1}
+    folder = ppo.main(ppo.Args(env_id="HopperBulletEnv-v0", **sizes))
+    Path("late.py").write_text(
+        f"import gc, sys\nsys.path.insert(0, {str(SCRIPT.parent)!r})\nimport ppo_continuous_action as ppo\n"
+        "gc.disable()\nreset = ppo.VectorEnv.reset\n"
+        "ppo.VectorEnv.reset = lambda self, seeds: (reset(self, seeds), gc.collect())[0]\n"
+        "ppo.main(ppo.Args(evaluate=sys.argv[1], capture_video=True, episodes=2))\n"
+    )
+    stdout, _ = run(str(folder), script="late.py")
+    assert (folder / "checkpoints" / "1.mp4").stat().st_size > 1000 and stdout.count("episode ") == 2
 
 
 @pytest.mark.parametrize(
