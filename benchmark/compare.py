@@ -179,7 +179,7 @@ def main(args: Args) -> None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         report.write_whole(args.output.with_name(args.output.name + ".md"), table)
         picture(rows, labels, args.output)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a path without a name
         fail(f"--output {args.output}: {error}; name files that can be written")
     print(table)
     for name, more in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):

@@ -378,11 +378,12 @@ class Sweep:
             job.state, job.note = "done", ""
         elif self.stops:
             job.state, job.note = "stopped", "the same command goes on"
-        elif job.attempts < ATTEMPTS:
+        elif job.attempts < ATTEMPTS and status != 2:  # a mistake in the command, which stays one
             job.state, job.note = "queued", f"ended with status {status}, is tried again"
             self.queue.append(job)
         else:
-            job.state, job.note = "failed", f"ended with status {status}, {job.attempts} times"
+            job.state, job.note = "failed", f"ended with status {status}"
+            job.note += f", {job.attempts} times" * (job.attempts > 1)
             if status == 0:
                 job.note += f", and left no run in {self.folder / 'runs'}"
 

@@ -790,7 +790,7 @@ def merge_arguments(args: Args, saved: dict) -> Args:
         fail(f"--evaluate: its environment {saved['env_id']} imports a module; if you trust it, type --env-id as well")
     for name in saved.keys() - free - {"resume"}:
         value = getattr(args, name)
-        if value != saved[name] and (name in typed or value != getattr(Args, name)):
+        if value != saved[name] and (name in typed or value != getattr(Args(), name)):
             fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
     return Args(**saved | {name: getattr(args, name) for name in free & saved.keys()})
 
@@ -799,7 +799,7 @@ def validate(args: Args) -> None:
     """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
     for name, x in asdict(args).items():
         most = 1 if name in ("gamma", "gae_lambda", "reward_gamma") else 1024 if "threads" in name else 2**63 - 1
-        least = 0 if most == 1 or name in ("seed", "ent_coef", "vf_coef") or "level" in name else 1e-300
+        least = 1e-300 * bool(re.match("total|num_(?!lev)|upd|check|episodes|learning_|clip_|max_|target_|env_t", name))
         if type(x) in (int, float) and not least <= x <= most:
             fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0, up' if least else 'from 0'} to {most}")
     if args.batch_size % args.num_minibatches or args.num_updates < 1:

@@ -235,6 +235,14 @@ def test_a_number_out_of_range(in_tmp_path, capsys, name, value):
     assert not tree(in_tmp_path)
 
 
+def test_a_new_option_may_be_0(monkeypatch):
+    """Of a script that somebody changed: an option is free to be 0 until `validate` names it."""
+    args = dataclasses.make_dataclass("Args", [("weight_decay", float, 0.0)], bases=(ppo.Args,))
+    ppo.validate(args(total_timesteps=512))
+    with pytest.raises(SystemExit):
+        ppo.validate(args(total_timesteps=512, weight_decay=math.nan))
+
+
 def test_a_number_out_of_range_as_typed(refused):
     assert_names(refused("--gamma=1.1"), "--gamma 1.1: must be a number from 0")
 

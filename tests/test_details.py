@@ -641,7 +641,13 @@ NETWORKS = {
         nn.Linear(3, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8, bias=False), nn.Tanh(), nn.Linear(8, 2)
     ),
     "nested": lambda: nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Linear(4, 2)),
+    "of its own": lambda: Residual(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)),
 }
+
+
+class Residual(nn.Sequential):
+    def forward(self, x):
+        return x + super().forward(x)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
