@@ -75,7 +75,7 @@ MISTAKES = [  # file, what is in it, what it becomes, what the one problem that 
     (DISCRETE, "    # Log", "    # Write", "ppo_multidiscrete.py · Training · train.Write: is not in the parent"),
     (DISCRETE, "- Agent\n", "- Net\n", "ppo_multidiscrete.py · Net · # Net: is not in the parent; cleanrl/ppo.py"),
     (ATARI, "def attempt(", "def other():\n    pass\n\n\ndef attempt(", "Run · other: is not in the parent"),
-    (NUMPY, "least = 0 if", "least = 1 if", "ppo_numpy.py · Run · validate: differs; cleanrl/ppo.py owns"),
+    (NUMPY, "least = 1e-300", "least = 1e-200", "ppo_numpy.py · Run · validate: differs; cleanrl/ppo.py owns"),
     (NUMPY, "def fail(", "\ndef fail(", "ppo_numpy.py · downstairs: stands in another order"),
     (MANIFEST, '"ppo_loss",', '"ppo_loss", "make_env",', "is cleanrl/ppo.py's, but declared to differ; take it out"),
     (MANIFEST, '"evaluate", "# Num', '"evaluate", "fail", "# Num', "ppo_numpy.py · fail: is cleanrl/ppo.py's, but"),
@@ -172,13 +172,13 @@ def test_a_change_of_the_trunks_loss_is_carried_into_every_torch_script(copy, ch
 
 
 def test_downstairs_is_written_anew_but_for_overrides(copy, check):
-    change(copy, VISUAL, "least = 0 if", "least = 1 if")
-    change(copy, PPO, "least = 0 if", "least = 2 if")
+    change(copy, VISUAL, "least = 1e-300", "least = 1e-200")
+    change(copy, PPO, "least = 1e-300", "least = 1e-100")
     change(copy, PPO, "macro_block_size=2", "macro_block_size=16")  # in evaluate, an override of most
     status, lines = check("--propagate", PPO)
     assert status == 0, lines
     assert sum(line.endswith(": carried") for line in lines) == len(NAMES) - 1
-    assert all("least = 2 if" in text and "macro_block_size=16" in text for text in texts(copy).values())
+    assert all("least = 1e-100" in text and "macro_block_size=16" in text for text in texts(copy).values())
 
 
 def test_a_conflict_leaves_the_file_and_its_descendants_and_names_the_place(copy, check):
