@@ -13,6 +13,7 @@ long run's at that update. `--all-checkpoints` keeps all of the first one.
 """
 
 import base64
+import importlib.metadata
 import itertools
 import json
 import re
@@ -109,6 +110,16 @@ class Agent:
         self.command = shlex.join(["python", f"cleanrl/{self.script}.py", *words[script + 1 :]])
 
     @property
+    def engine(self) -> str:
+        """The MuJoCo that it needs, where that is an older one than requirements.txt has: Pusher-v4 refuses a 3."""
+        version = self.versions.get("mujoco", "")
+        return f"mujoco=={version}" if version.startswith("2.") else ""
+
+    @property
+    def playable(self) -> bool:
+        return not self.engine or importlib.metadata.version("mujoco").startswith("2.")
+
+    @property
     def place(self) -> int:
         """Where its environment stands in the strip, or, past its end, that it doesn't."""
         family = "Procgen" if self.script == "ppo_procgen" else self.env_id
@@ -125,13 +136,10 @@ class Agent:
 
 
 def find_agents() -> list[Agent]:
-    """One agent of each environment, in the order of the strip; of several the one with most checkpoints. Not those
-    that were trained with MuJoCo 2, which this environment doesn't have."""
+    """One agent of each environment, in the order of the strip; of several the one with most checkpoints."""
     best = {}
     for path in sorted(AGENTS.glob("*/config.json")):
         agent = Agent(path.parent)
-        if agent.versions.get("mujoco", "").startswith("2."):
-            continue
         if agent.env_id not in best or len(checkpoints(agent.folder)) > len(checkpoints(best[agent.env_id].folder)):
             best[agent.env_id] = agent
     return sorted(best.values(), key=lambda agent: (agent.place, agent.env_id))
@@ -224,10 +232,11 @@ def section(agent: Agent) -> str:
             f"<figcaption><b>{titles[stage]}</b>: {fact['steps']:,} steps. This episode: {number(fact['returns'][0])}"
             f"{cut}. Mean of {EPISODES}: {number(np.mean(fact['returns']))}</figcaption></figure>\n"
         )
+    needs = agent.engine and f", with {agent.engine}"
     evaluate = f"python cleanrl/{agent.script}.py --evaluate benchmark/agents/{agent.name} --capture-video"
     return (
         f'## {agent.env_id}\n\n<div class="motion" title="click: all play">\n{"".join(figures)}</div>\n\n'
-        f"<!-- tested: tests/test_gallery.py -->\n```bash\n{agent.command}   # trained it\n{evaluate}\n```\n"
+        f"<!-- tested: tests/test_gallery.py -->\n```bash\n{agent.command}   # trained it{needs}\n{evaluate}\n```\n"
     )
 
 
@@ -274,7 +283,11 @@ def main(args: Args) -> None:
     if unknown := set(args.agents) - {agent.name for agent in agents}:
         fail(f"--agents {' '.join(sorted(unknown))}: not in the gallery, which has {' '.join(a.name for a in agents)}")
     for agent in agents:
-        if not (args.agents or args.keep) or agent.name in (*args.agents, args.keep):
+        if (args.agents or args.keep) and agent.name not in (*args.agents, args.keep):
+            continue
+        if not agent.playable:
+            print(f"{agent.name}: needs {agent.engine}, which docs/ppo_continuous_action.md installs; it isn't played")
+        else:
             show(agent)
             if agent.name == "cartpole":
                 write_weights(agent, ROOT / "docs" / "javascripts" / "cartpole_weights.js")

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 AGENTS = gallery.find_agents()
 SHOWN = [agent for agent in AGENTS if (ROOT / "docs" / "videos" / f"{agent.name}.json").is_file()]
 CARTPOLE = gallery.Agent(ROOT / "benchmark" / "agents" / "cartpole")
-QUICK = [agent for agent in SHOWN if agent.place < 3 or agent.place == len(gallery.STRIP)]  # no games from pixels
+# No games from pixels
+QUICK = [agent for agent in SHOWN if agent.playable and (agent.place < 3 or agent.place == len(gallery.STRIP))]
 
 
 @pytest.fixture
@@ -100,6 +101,16 @@ def test_an_agent_that_cannot_be_played_is_one_line(gallery_here, tmp_path, monk
     (tmp_path / "agents" / "bad" / "config.json").write_text("{}")
     _, stderr = gallery_here(status=2)
     assert "bad: no kept agent (KeyError: 'arguments')" in stderr and stderr.count("\n") == 1
+
+
+def test_an_agent_that_needs_another_mujoco_keeps_its_videos(gallery_here, monkeypatch):
+    played, pages = [], []
+    monkeypatch.setattr(gallery, "show", lambda agent: played.append(agent.env_id))
+    monkeypatch.setattr(gallery, "write_pages", pages.extend)
+    monkeypatch.setattr(gallery, "write_weights", lambda agent, path: None)
+    stdout, _ = gallery_here()
+    assert stdout.startswith("ppo_continuous_action_numpy_Pusher-v4: needs mujoco==2.3.7") and stdout.count("\n") == 1
+    assert {agent.env_id for agent in pages} - {*played} == {"Pusher-v4"}
 
 
 @pytest.mark.parametrize("agent", QUICK, ids=lambda agent: agent.name)
