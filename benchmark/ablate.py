@@ -173,6 +173,8 @@ def chosen(args: Args) -> tuple[dict, list[Ablation]]:
     for name in ("num_seeds", "workers", "threads"):
         if (value := getattr(args, name)) is not None and value < 1:
             fail(f"--{name.replace('_', '-')} {value}: must be 1 or more")
+    if args.start_seed < 0:
+        fail(f"--start-seed {args.start_seed}: must be 0 or more")
     suite["env_ids"], suite["num_seeds"] = args.env_ids or suite["env_ids"], args.num_seeds or suite["num_seeds"]
     if unknown := set(args.env_ids) - set(suites[args.suite]["env_ids"]):
         others = ", ".join(suites[args.suite]["env_ids"])

@@ -41,7 +41,9 @@ def portable(command: str) -> str:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file beside its place and moves it there: what was there stays whole until the new one is."""
+    """Writes a file beside its place and moves it there: what was there stays whole until the new one is. Makes the
+    folder if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.tmp")
     try:
         new.write_bytes(content.encode() if isinstance(content, str) else content)

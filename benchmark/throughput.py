@@ -193,11 +193,9 @@ def find_hook(module, part: str) -> tuple:
 
 
 def is_writable(output: Path) -> bool:
-    """Whether the measurement can be written, which is to be known before it is made. Makes the folder."""
-    with contextlib.suppress(OSError):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        return os.access(output.parent, os.W_OK) and not output.is_dir()
-    return False
+    """Whether the measurement can be written, by `write_whole`, which is to be known before it is made."""
+    parent = next(path for path in output.absolute().parents if path.exists())
+    return parent.is_dir() and os.access(parent, os.W_OK) and not output.is_dir()
 
 
 def is_quoted(arguments: str) -> bool:

@@ -9,6 +9,7 @@ update in which the last of the episodes ended.
 
 import csv
 import json
+import math
 import os
 import signal
 import subprocess
@@ -84,8 +85,9 @@ def main(args: Args) -> None:
     if not (ROOT / "cleanrl" / f"{args.script}.py").is_file():
         scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
         fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
-    if args.num_seeds < 1 or not 0 < args.limit < 1e6:
-        fail(f"--num-seeds {args.num_seeds} --limit {args.limit}: must be 1 or more, and above 0")
+    if args.num_seeds < 1 or not 0 < args.limit < 1e6 or not math.isfinite(args.target):
+        what = f"--num-seeds {args.num_seeds} --limit {args.limit} --target {args.target}"
+        fail(f"{what}: must be 1 or more, above 0, and a number")
     output = Path(args.output or ROOT / "benchmark" / "results" / "time_to_return" / f"{args.script}.json")
     if not is_writable(output):
         fail(f"--output {output}: can't be written; name a file in a folder that can")

@@ -194,6 +194,7 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
         (["run", "--suite", "cor"], "--suite cor: there is none of this name; there are core, continuous"),
         (["run", "--only", "core-99"], "--only core-99: is not in the suite"),
         (["run", "--workers", "0"], "--workers 0: must be 1 or more"),
+        (["run", "--start-seed", "-1"], "--start-seed -1: must be 0 or more"),
         (["run", "--env-ids", "Foo-v0"], "--env-ids Foo-v0: is not in the suite, which has CartPole-v1"),
         (["run", "--arguments=--anneal_lr"], "--arguments: hold --anneal-lr, which core-4 sets itself"),
         (["run", "--arguments=--bogus 3"], "--command, --grid: ppo_numpy.py would not take it"),

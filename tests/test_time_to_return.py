@@ -35,11 +35,12 @@ def test_a_run_is_watched_until_its_mean_return_is_reached(tmp_path):
     ("arguments", "said"),
     [
         (["--script", "ppo_nunpy"], "--script ppo_nunpy: unknown; cleanrl/ has "),
-        (["--num-seeds", "0"], "--num-seeds 0 --limit 600.0: must be 1 or more"),
+        (["--num-seeds", "0"], "--num-seeds 0 --limit 600.0 --target 475.0: must be 1 or more"),
+        (["--target", "nan"], "--target nan: must be 1 or more, above 0, and a number"),
         (["--arguments=--total-timesteps 2048"], "ppo_numpy.py, seed 1: reached "),
         (["--arguments='"], "--arguments ': has a quote without its second one"),
         (["--output", "/dev/null/x.json"], "--output /dev/null/x.json: can't be written; name a file"),
-        (["--arguments=--gamma 2"], "--gamma 2.0: must be a number from 0 to 1"),
+        (["--output", "new/x.json", "--arguments=--gamma 2"], "--gamma 2.0: must be a number from 0 to 1"),
         (["--num-seeds", "1", "--limit", "1.5", "--target", "501"], ", not --target 501.0; choose another."),
     ],
 )
