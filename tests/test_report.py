@@ -334,7 +334,8 @@ def test_growth_table_is_the_medians_of_each_value(report_here, tmp_path):
 def test_results_hold_the_runs_behind_the_readme():
     rows = [line.split(" | ") for line in report.summary_table(RUNS).splitlines()[2:]]
     assert {"CartPole-v1", "HalfCheetah-v4"} <= {row[0].strip("| ") for row in rows} and len(rows) >= 7
-    assert all(int(row[2]) >= 3 for row in rows)
+    single = {"Breakout-v5, precision=bf16"}  # hours a run: one seed, as the table says
+    assert {row[0].strip("| ") for row in rows if int(row[2]) < 3} == single
 
 
 def test_of_a_script_and_its_twin_in_numpy_the_one_with_more_seeds_is_shown():
