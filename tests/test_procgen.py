@@ -1,7 +1,9 @@
 """What ppo_procgen.py adds to ppo_atari.py: Procgen's games and levels, scaled rewards, IMPALA's network, evaluation on
 levels that training never saw."""
 
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ procgen = pytest.importorskip(
 )
 
 SCRIPT = Path(ppo.__file__)
+CARTPOLE = SCRIPT.parents[1] / "benchmark" / "agents" / "cartpole"
 GAMES = [
     "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
     "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
@@ -533,3 +536,25 @@ def test_it_learns_a_level_of_jumper(in_tmp_path):
     folder = train(**sizes, precision="bf16", checkpoints=1)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
     assert np.mean(returns[-200:]) > 9.5
+
+
+def test_value_level_learns_from_one_rollout_again_and_again(tmp_path, monkeypatch):
+    """benchmark/value_level.py: targets follow from the values that the update before left; no step, no move."""
+    monkeypatch.chdir(tmp_path)
+    folder = train(total_timesteps=48, checkpoints=1)
+    tool = [sys.executable, str(SCRIPT.parents[1] / "benchmark" / "value_level.py")]
+
+    def values(*flags):
+        command = [*tool, str(folder), "--num-updates", "3", "--num-threads", "1", *flags]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        assert len(lines) == 5 and len(lines[4].split(": ")[1].split()) == 2  # minibatches
+        return [[float(x) for x in re.findall(r"-?\d+\.\d{3}", line)] for line in lines[1:4]]
+
+    moved = values()
+    assert all(before[2] == after[0] != before[0] for before, after in itertools.pairwise(moved))
+    assert {before == left for before, _, left in values("--learning-rate", "0")} == {True}
+    assert values("--vf-coef", "2") != moved
+    (tmp_path / "empty").mkdir()
+    for agent, what in (("empty", "holds no checkpoint"), (SCRIPT, "is no checkpoint"), (CARTPOLE, "by ppo.py")):
+        done = subprocess.run([*tool, str(agent)], capture_output=True, text=True)
+        assert done.returncode == 2 and what in done.stderr and done.stderr.count("\n") == 1, done.stderr
