@@ -173,23 +173,29 @@ class Run:
         return dict(zip(columns, rows.T)) if "global_step" in columns else {}  # it is empty in the first update
 
     @cached_property
-    def levels(self) -> dict[str, float]:
-        """Mean returns of the last evaluation on training levels and on levels that training never saw, as "training"
-        and "test": ppo_procgen.py's evaluation.csv. Empty without one."""
+    def evaluations(self) -> dict[int, dict[str, float]]:
+        """By step, mean returns on training levels and on levels that training never saw, as "training" and "test":
+        ppo_procgen.py's evaluation.csv. Empty without one."""
         file = self.folder / ("evaluation.csv.gz" if self.kept else "evaluation.csv")
         if not file.is_file():
             return {}
         try:
             content = gzip.decompress(file.read_bytes()) if self.kept else file.read_bytes()
-            rows = list(csv.DictReader(io.StringIO(content.decode())))
-            last, returns = max(int(row["global_step"]) for row in rows), defaultdict(list)
-            for row in rows:
-                if int(row["global_step"]) == last:
-                    returns[row["levels"]].append(float(row["episodic_return"]))
-            return {levels: float(np.mean(returns[levels])) for levels in ("training", "test") if levels in returns}
+            returns = defaultdict(lambda: defaultdict(list))
+            for row in csv.DictReader(io.StringIO(content.decode())):
+                returns[int(row["global_step"])][row["levels"]].append(float(row["episodic_return"]))
+            return {
+                step: {levels: float(np.mean(found[levels])) for levels in ("training", "test") if levels in found}
+                for step, found in sorted(returns.items())
+            }
         except (OSError, EOFError, zlib.error, KeyError, TypeError, ValueError) as error:
             print(f"{file}: can't be read ({type(error).__name__}: {error}); it is left out", file=sys.stderr)
             return {}
+
+    @property
+    def levels(self) -> dict[str, float]:
+        """The last of the evaluations."""
+        return next(reversed(self.evaluations.values()), {})
 
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:
@@ -430,6 +436,19 @@ def table(label: str, environments: dict[str, list[Run]]) -> str:
         theirs = (row["published"][name] for name in published)
         cells.append([environment, mean, half, seeds, *on_levels(row, levels), *theirs])
     return markdown(["environment", "ours", "mean's 95%", "seeds", *levels, *published], cells)
+
+
+def table_by_step(environments: dict[str, list[Run]]) -> str:
+    """Markdown: mean returns over the runs on training and on test levels, at the steps at which all were evaluated."""
+    rows = []
+    for environment, runs in environments.items():
+        for step in sorted(set.intersection(*(set(run.evaluations) for run in runs))):
+            means = [
+                signed(float(np.mean([run.evaluations[step].get(x, np.nan) for run in runs])))
+                for x in ("training", "test")
+            ]
+            rows.append([environment, f"{step:,}", *means])
+    return markdown(["environment", "steps", "training levels", "test levels"], rows)
 
 
 def full_table(label: str, environments: dict[str, list[Run]], times: bool = True) -> str:
@@ -786,6 +805,7 @@ def rebuild_results(results: Path) -> None:
     tables = {}
     for label, environments in groups.items():
         tables[label] = table(label, environments)
+        tables[f"{label} by step"] = table_by_step(environments)
         write_whole(results / f"{slug(label)}.md", full_table(label, environments, times=False))
         pictures(environments, results / slug(label), times=False)
         print(f"{label}\n{tables[label]}")

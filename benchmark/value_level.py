@@ -1,6 +1,6 @@
 """Do an agent's values follow their targets? Updates of ppo_procgen.py on one rollout, again and again.
 
-    python benchmark/value_level.py benchmark/agents/ppo_procgen_coinrun
+    python benchmark/value_level.py runs/RUN
     python benchmark/value_level.py runs/RUN/checkpoints/203.pt --vf-coef 0.1
 
 The agent plays one rollout by its run's arguments. Then it learns from it several times; before each update, advantages
@@ -32,6 +32,7 @@ class Args:
     learning_rate: float | None = None  # instead of the run's
     vf_coef: float | None = None  # instead of the run's
     max_grad_norm: float | None = None  # instead of the run's
+    clip_vloss: bool | None = None  # instead of the run's
     num_threads: int | None = None  # CPU threads of torch; by default OMP_NUM_THREADS, or cores
     seed: int = 1  # of the levels, the actions and the minibatches
 
@@ -69,9 +70,9 @@ def rollout(envs, agent, args: ppo.Args) -> tuple[torch.Tensor, torch.Tensor, np
 
 def main(chosen: Args) -> None:
     """Prints, update by update, the mean value, the mean target, and the mean value that the update left."""
-    state = load(chosen.agent)
-    changes = {x: getattr(chosen, x) for x in ("learning_rate", "vf_coef", "max_grad_norm", "num_threads")}
-    args = ppo.Args(**state["args"] | {name: x for name, x in changes.items() if x is not None} | {"seed": chosen.seed})
+    state, names = load(chosen.agent), ("learning_rate", "vf_coef", "max_grad_norm", "clip_vloss")
+    changes = {name: x for name in names if (x := getattr(chosen, name)) is not None}
+    args = ppo.Args(**state["args"] | changes | {"seed": chosen.seed})
     args.num_threads = chosen.num_threads or torch.get_num_threads()
     torch.set_num_threads(args.num_threads)
     torch.manual_seed(args.seed)
@@ -83,7 +84,7 @@ def main(chosen: Args) -> None:
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)
     all_obs, actions, rewards, dones = rollout(envs, agent, args)
     obs, size = all_obs[:-1].flatten(0, 1), args.batch_size // args.num_minibatches
-    shown = ", ".join(f"{name} {getattr(args, name)}" for name in ("learning_rate", "vf_coef", "max_grad_norm"))
+    shown = ", ".join(f"{name} {getattr(args, name)}" for name in names)
     print(f"{state['global_step']:,} steps of training; {shown}; {int(dones[1:].sum())} episodes ended in the rollout")
     for update in range(1, chosen.num_updates + 1):
         with torch.no_grad():

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 import report
 import shared
-import torch
 from helpers import train, type_here, type_in_the_readmes_environment
 from scipy.stats import t
 
@@ -86,6 +84,18 @@ def test_interquartile_mean_leaves_out_the_outer_quarters_and_its_interval_is_th
     assert report.interval(many) == report.interval(many)  # the same runs give the same table
     assert report.interval(np.array([7.0, 7.0, 7.0])) == (7.0, 7.0)
     assert report.interval(np.array([7.0])) is None
+
+
+def test_evaluations_stand_at_the_steps_that_all_seeds_share(tmp_path):
+    for seed, steps in ((1, 400), (2, 400), (3, 300)):
+        run = make_run(tmp_path, seed, np.full(400, 5.0), exp_name="ppo_procgen")
+        write_levels(run, [6.0, 8.0 + 2 * seed], [3.0 * seed], steps)
+    runs = report.find_runs([tmp_path])
+    header = "| environment | steps | training levels | test levels |\n|---|---|---|---|\n"
+    first = "| Toy-v0 | 10 | −9.00 | −9.00 |\n"
+    both = report.table_by_step({"Toy-v0": [run for run in runs if run.seed < 3]})
+    assert both == header + first + "| Toy-v0 | 400 | 8.50 | 4.50 |\n"
+    assert report.table_by_step({"Toy-v0": runs}) == header + first
 
 
 def test_published_numbers_stand_beside_runs_of_as_many_steps():
@@ -474,33 +484,6 @@ def test_a_full_disk_leaves_what_was_kept_whole(report_here, tmp_path):
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         assert "File too large" in done.stderr and "with room on the disk" in done.stderr
         assert before == {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("name", ["coinrun"])
-def test_an_unfinished_run_can_be_gone_on_with_and_its_page_says_where_it_stands(name, tmp_path):
-    """benchmark/unfinished holds the run folder whose episodes are kept, with a checkpoint that has Adam's moments."""
-    with tarfile.open(ROOT / "benchmark" / "unfinished" / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    (folder,) = tmp_path.iterdir()
-    run, (checkpoint,) = report.Run(folder), shared.checkpoints(folder)
-    (kept,) = (report.RESULTS / "runs" / run.script).glob(folder.name)
-    stopped_at = json.loads((kept / "config.json").read_text())["stopped_at"]
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    assert state["global_step"] == stopped_at < run.total and run.version == report.Run(kept).version
-    (moments,) = state["optimizer"]["state"].values()
-    assert moments["exp_avg"].untyped_storage().nbytes() > 1_000_000
-    assert np.array_equal(run.returns, report.Run(kept).returns)
-    script = Path(run.config["command"].split()[1]).stem
-    assert run.config["command"].startswith(f"python cleanrl/{script}.py ")
-    page = (ROOT / "docs" / f"{script}.md").read_text()
-    assert (
-        f"it stands at {stopped_at:,} of\n{run.total:,} steps" in page
-        or f"{stopped_at:,} of {run.total:,} steps" in page
-    )
-    assert f"--resume runs/{folder.name}\n" in page and f"benchmark/unfinished/{name}.tar.xz" in page
-    if run.levels:
-        evaluated = (folder / "evaluation.csv").read_text().splitlines()[-1].split(",")[0]
-        assert f"at {int(evaluated):,} steps" in page
 
 
 def test_kept_runs_keep_their_levels(report_here, tmp_path):
