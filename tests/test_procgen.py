@@ -558,3 +558,27 @@ def test_value_level_learns_from_one_rollout_again_and_again(tmp_path, monkeypat
     for agent, what in (("empty", "holds no checkpoint"), (SCRIPT, "is no checkpoint"), (CARTPOLE, "by ppo.py")):
         done = subprocess.run([*tool, str(agent)], capture_output=True, text=True)
         assert done.returncode == 2 and what in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_the_page_shows_what_value_level_printed():
+    """The table of docs/ppo_procgen.md, and the swing that its text names, from benchmark/results/value_level.txt."""
+    root = SCRIPT.parents[1]
+    page, *parts = (
+        (root / "docs" / "ppo_procgen.md").read_text(),
+        *re.split(
+            r"^(?=[\d,]+ steps of training)",
+            (root / "benchmark" / "results" / "value_level.txt").read_text(),
+            flags=re.M,
+        )[1:],
+    )
+    settings = ("as in the run", "`--vf-coef 0.1`", "`--learning-rate 2.5e-4`", "`--clip-vloss False`")
+    assert len(parts) == len(settings)
+    for part, setting in zip(parts, settings):
+        numbers = [
+            [float(x) for x in line] for line in re.findall(r"value ([\d.]+), target ([\d.]+) -> value ([\d.]+)", part)
+        ]
+        assert all(0.15 < value - target < 0.25 for value, target, _ in numbers)
+        cells = [numbers[0][0], *(after for _, _, after in numbers)]
+        assert f"| {setting} | {' | '.join(f'{x:.2f}' for x in cells)} |" in page
+    swing = [float(x) for x in parts[0].splitlines()[-1].split(":")[1].split()]
+    assert f"between −{-min(swing)} and\n+{max(swing)} within" in page
