@@ -152,6 +152,32 @@ def test_what_is_measured_without_a_step_is_the_program_without_it(play):
         play(text, 512)
 
 
+def test_the_page_shows_what_the_commands_printed(in_tmp_path):
+    """benchmark/results/build_it.txt: the last line of each run, and at the end what awk found of seed 5's curve."""
+    *lines, curve = (ROOT / "benchmark" / "results" / "build_it.txt").read_text().splitlines()
+    found = [line.rsplit(": ", 1)[1] for line in lines]
+    names = ("the whole program", "step 5 without", "step 7 without", "step 8 with")
+    files = ("whole.py", "without_5.py", "without_7.py", "without_8.py")
+    heads = [f"seed {seed}" for seed in range(1, 6)] + [f"{file}, seed {seed}" for file in files for seed in (1, 2, 3)]
+    assert lines == [f"{head}: mean return of the last 100 episodes: {x}" for head, x in zip(heads, found, strict=True)]
+    assert f"| mean return of the last 100 episodes | {' | '.join(found[:5])} |" in PAGE
+    for i, name in enumerate(names):
+        cells = " | ".join(found[5 + 3 * i : 8 + 3 * i])
+        assert re.search(rf"^\| {name}.* \| {re.escape(cells)} \|$", PAGE, re.M), name
+    first, best, calm = curve.split()
+    assert f"Seed 5 first had 475 after {int(first):,} steps, {float(best):.1f} at its best" in PAGE
+    assert (
+        f"a KL below 0.001 in\n{float(calm):.3f} of its updates" in PAGE
+        and "below 0.001 in 99 of 100 updates of seed 5" in PAGE
+    )
+    assert round(float(calm), 2) == 0.99
+    command = re.search(r"^awk (?:.|\n)+? my_ppo\.csv$", PAGE, re.M)[0]
+    rows = ((512, 20.5, 0.002), (1024, 480.0, 0.0005), (1536, 493.02, 0.0001), (2048, 476.0, 0.0))
+    text = "step,return,policy_loss,value_loss,entropy,kl\n" + "".join(f"{x},{y},0,0,0,{kl}\n" for x, y, kl in rows)
+    Path("my_ppo.csv").write_text(text)
+    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout == "1024 493.02 0.75\n"
+
+
 def test_a_diff_that_does_not_fit_is_refused():
     text = "a = 1\nb = 2\na = 1\n"
     assert (
