@@ -382,9 +382,9 @@ def summarise(label: str, environments: dict[str, list[Run]]) -> list[dict]:
         runs = environments[environment]
         results = np.array([run.result for run in runs])
         theirs = published.get((base, environment), {})
-        if theirs and int(theirs["steps"]) != runs[0].total:
-            theirs = {}
         settings = "".join(f", {name}={x}" for name, x in runs[0].settings.items()) if theirs else ""
+        if theirs and int(theirs["steps"]) != runs[0].total:
+            theirs, settings = {}, f"{settings}, {runs[0].total:,} steps"
         rows.append({
             "script": label, "environment": environment, "settings": settings, "steps": runs[0].total,
             "seeds": len(runs),

@@ -348,6 +348,16 @@ def test_results_hold_the_runs_behind_the_readme():
     assert {row[0].strip("| ") for row in rows if int(row[2]) < 3} == single
 
 
+def test_what_envpools_page_says_of_pongs_last_games():
+    page = (report.ROOT / "docs" / "ppo_atari_envpool.md").read_text()
+    (run,) = RUNS["ppo_atari_envpool"]["Pong-v5"]
+    columns, rows = report.read_csv(run.folder / "episodes.csv.gz")
+    last = dict(zip(columns, rows.T[:, -200:]))
+    lengths = last["episodic_length"][last["episodic_return"] == 3]
+    assert np.median(last["episodic_return"]) == 19 and "Of its last 200 games half end at 19 or more" in page
+    assert f"{len(lengths)} end at exactly 3, each after {min(lengths):,.0f} to {max(lengths):,.0f}\nsteps" in page
+
+
 def test_of_a_script_and_its_twin_in_numpy_the_one_with_more_seeds_is_shown():
     means = {}
     for name in ("ppo", "ppo_numpy"):
@@ -450,6 +460,8 @@ def test_published_numbers_stand_beside_runs_whose_other_settings_are_named(tmp_
     assert len(groups) == 2 and f"| Toy-v0, norm_adv=False{sizes} | 5.00 ± 0.00 | 2 | 7 |" in report.summary_table(
         groups
     )
+    shorter = next(report.table(label, group) for label, group in groups.items() if "total_timesteps=100" in label)
+    assert f"| Toy-v0{sizes}, 100 steps | 9.00 | – | 1 |\n" in shorter  # and no published number
     make_run(
         tmp_path / "runs" / "usual", 4, np.full(200, 6.0), norm_adv=True
     )  # as published, which goes before more seeds
