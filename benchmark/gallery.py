@@ -35,7 +35,8 @@ from shared import checkpoints, portable, slim, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
-STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "PongNoFrameskip", "Procgen"]  # the README's six places
+# The README's six places
+STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "PongNoFrameskip", "Procgen"]
 EPISODES = 10  # that each return is the mean of; the first of them is the one in the video
 LARGE = 2_000_000  # bytes of a checkpoint above which all of an agent's but the last are kept in half precision
 SECONDS = 12  # of an episode, at most, in the gallery
