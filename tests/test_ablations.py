@@ -379,6 +379,28 @@ def test_the_page_agrees_with_the_two_studies_where_the_kept_runs_do():
     assert said["LunarLander-v3"]["core-1-off-by-one"] == ("better", "better") and "`dones` off by one" in page
 
 
+def test_the_page_says_of_halfcheetah_what_the_kept_runs_do():
+    of_name = ablate.load(report.RESULTS / "ablations")["continuous"]["HalfCheetah-v4"]
+    found = {name: ablate.compare(of_name[""], runs) for name, runs in of_name.items() if name}
+    text = " ".join((ROOT / "docs" / "ablations.md").read_text().split())
+    ends = np.sort([round(run.result) for runs in of_name.values() for run in runs.values()])
+    low, high = ends[ends < 2000], ends[ends > 2000]
+    assert f"ends at {low[0]:,} to {low[-1]:,}, as {low.size} of these {ends.size} do" in text
+    assert f"ends at {high[0]:,} to {high[-1]:,}." in text
+    untouched = [run.result > 2000 for run in of_name[""].values()]
+    assert "Of the untouched runs one of five leaves it" in text and (sum(untouched), len(untouched)) == (1, 5)
+    bold = {name: x for name, x in found.items() if ablate.verdict(x.last) != "no difference seen"}
+    assert {"core-2", "core-11", "cont-6", "cont-8"} == {name for name, x in bold.items() if (x.last < 0).all()}
+    assert {"plus-1"} == {name for name, x in bold.items() if (x.last > 0).all()} and len(bold) == 5
+    assert found["core-11"].last.mean() < -500 and "and more than 500 on HalfCheetah" in text
+    for seed, run in of_name["cont-7"].items():
+        assert np.array_equal(run.returns, of_name[""][seed].returns), "all five pairs of runs are the same"
+    elsewhere = report.RESULTS / "runs" / "ppo_continuous_action_numpy_bootstrap_truncated"
+    same = {run.seed: run.result for run in report.find_runs([elsewhere])}
+    # the same seeds, not a second proof; on another processor the last bits differ, and then the ends a little
+    assert all(abs(run.result / same[seed] - 1) < 0.02 for seed, run in of_name["plus-1"].items())
+
+
 def test_pages_are_what_the_kept_runs_say():
     for path, text in ablate.pages(ablate.KEPT).items():
         assert path.read_text() == text, f"{path.name}: run `python benchmark/ablate.py report`"
