@@ -44,7 +44,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ABLATIONS = ROOT / "benchmark" / "ablations"
 DOCS, KEPT = ROOT / "docs", ROOT / "benchmark" / "results" / "ablations"
 LEAST_SEEDS = 5  # for an interval
-LINEAR = 10  # differences beyond are drawn on a logarithmic scale in the pictures
+LINEAR = 10  # differences beyond are drawn on a logarithmic scale where one is far larger than the others
 BY_CHANCE = (LEAST_SEEDS, 10), (1 / 12, 1 / 19)  # seeds → share of intervals that leave out 0 with no effect
 
 
@@ -463,11 +463,13 @@ def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
     figure, axes = plt.subplots(1, len(environments), figsize=size, sharey=True, squeeze=False)
     for axis, (environment, of_name) in zip(axes[0], environments.items()):
         axis.axvline(0, color="black", linewidth=0.8)
+        ends = []
         for row, ablation in enumerate(shown):
             found = compare(of_name[""], of_name.get(ablation.name, {}))
             for differences, shift, filled in ((found.last, -0.15, True), (found.area, 0.15, False)) if found else ():
                 limits = interval(differences)
                 low, high = limits or (differences.mean(),) * 2
+                ends += [abs(low), abs(high)]
                 seen = "tab:red" if high < 0 else "tab:blue" if low > 0 else "dimgray"
                 colour = seen if limits else "dimgray"
                 axis.plot([low, high], [row + shift] * 2, color=colour, linewidth=1.6)
@@ -479,7 +481,7 @@ def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
         axis.grid(alpha=0.3)
         axis.set_xlabel("difference of the return")
         low, high = axis.dataLim.intervalx
-        if max(-low, high) > 10 * LINEAR:  # one large effect would squeeze all others into a line
+        if max(ends) > 10 * max(np.median(ends), LINEAR):  # one large effect would squeeze all others into a line
             axis.set_xlabel(f"difference of the return\n(logarithmic beyond ±{LINEAR})")
             axis.set_xscale("symlog", linthresh=LINEAR, subs=range(2, 10))
             axis.set_xlim(-max(-1.4 * low, 2 * LINEAR), max(1.4 * high, 2 * LINEAR))

@@ -397,8 +397,23 @@ def test_the_page_says_of_halfcheetah_what_the_kept_runs_do():
         assert np.array_equal(run.returns, of_name[""][seed].returns), "all five pairs of runs are the same"
     elsewhere = report.RESULTS / "runs" / "ppo_continuous_action_numpy_bootstrap_truncated"
     same = {run.seed: run.result for run in report.find_runs([elsewhere])}
-    # the same seeds, not a second proof; on another processor the last bits differ, and then the ends a little
+    # not a second proof, but the same seeds; on another processor the last bits differ, and then the ends a little
     assert all(abs(run.result / same[seed] - 1) < 0.02 for seed, run in of_name["plus-1"].items())
+
+
+def test_pictures_are_logarithmic_only_where_one_effect_would_squeeze_the_others(monkeypatch):
+    scales = {}
+
+    def look(figure, path):
+        for axis in figure.axes:
+            scales[axis.get_title().partition(",")[0]] = axis.get_xscale(), "logarithmic" in axis.get_xlabel()
+
+    monkeypatch.setattr(ablate.report, "save", look)
+    kept = ablate.load(report.RESULTS / "ablations")
+    for environments in (kept["core"], {"HalfCheetah-v4": kept["continuous"]["HalfCheetah-v4"]}):
+        ablate.forest(environments, None)
+    assert scales["CartPole-v1"] == scales["Acrobot-v1"] == ("symlog", True)
+    assert scales["HalfCheetah-v4"] == ("linear", False), "all intervals are about as wide there"
 
 
 def test_pages_are_what_the_kept_runs_say():
