@@ -825,6 +825,8 @@ def rebuild_results(results: Path) -> None:
 
 
 def main(args: Args) -> None:
+    if (args.stopped or args.weights) and not args.keep:
+        fail("--stopped, --weights: say what is kept of the runs after --keep, and none is named there")
     if args.runs and args.keep:
         fail("--keep: adds to the results of the repository, so it takes no other runs beside it; make two calls")
     if args.runs:

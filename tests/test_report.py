@@ -204,6 +204,14 @@ def test_a_stopped_run_is_kept_with_the_steps_that_it_reached(report_here, tmp_p
     assert json.loads(config.read_text())["stopped_at"] == 400
 
 
+@pytest.mark.parametrize("words", [("runs", "--keep", "--stopped"), ("--weights",)])
+def test_flags_of_keep_without_a_run_are_refused(words, tmp_path):
+    make_run(tmp_path / "runs", 1, np.full(200, 1.0))
+    stdout, stderr = type_report(tmp_path, *words, "--results", tmp_path / "results", status=2)
+    assert not stdout and stderr.startswith("report.py: error: --stopped, --weights: ") and stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
 @pytest.mark.parametrize("broken", ["config.json", "checkpoints/20.pt"])
 def test_run_that_has_not_ended_is_refused_in_one_line(broken, tmp_path, capsys):
     run = make_run(tmp_path, 1, np.arange(200.0))
