@@ -90,7 +90,10 @@ def read(name: str, pattern: str, only: list[str], steps: int | None) -> dict[st
         shorten([run for run in runs if run.is_complete], steps)
     groups = report.group(runs)
     if not groups:
-        fail(f"{name} {pattern}: holds no run that has ended")
+        fail(
+            f"{name} {pattern}: holds no run that has ended; resume one, or keep what it has done so far by "
+            "report.py's --stopped and compare that by --steps"
+        )
     if len(groups) > 1:
         several = "; ".join(groups)
         fail(f"{name} {pattern}: holds runs of several kinds ({several}); choose one by {option} ARGUMENT=VALUE")

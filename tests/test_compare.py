@@ -160,7 +160,7 @@ def test_what_to_install_is_one_line(tmp_path):
         ("both", "one", "holds runs of several kinds (mine; ppo)"),
         ("one", "elsewhere", "there is no environment in common"),
         ("one", "short", "compare equal lengths"),
-        ("one", "unfinished", "holds no run that has ended"),
+        ("one", "unfinished", "holds no run that has ended; resume one, or keep"),
         ("one", "one --steps 201", "--steps 201: one/Toy-v0__ppo__0__1 has 200 steps"),
         ("one", "one --steps 0", "has no episode that had ended by then"),
     ],
