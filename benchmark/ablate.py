@@ -570,5 +570,5 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    sweep.SWEEP = Path(__file__)  # whose name stands in the error messages
+    sweep.SWEEP, report.TOOL = Path(__file__), Path(__file__).name  # which stands in the error messages
     raise SystemExit(main(tyro.cli(Args, description=__doc__)))

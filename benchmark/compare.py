@@ -191,4 +191,5 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
+    report.TOOL = Path(__file__).name
     main(tyro.cli(Args))

@@ -75,10 +75,13 @@ def keep(name: str, runs: list[Path], all_checkpoints: bool) -> None:
     if not all_checkpoints:
         last = int(kept[-1].stem)
         kept = [min(kept, key=lambda path: abs(int(path.stem) - last / 10)), kept[-1]]
-    contents = {kept[-1].name: slim(kept[-1])}
-    half = len(contents[kept[-1].name]) > LARGE
-    for path in [*(checkpoints(run)[-1] for run in runs[1:]), *kept[:-1]]:
-        contents.setdefault(path.name, slim(path, half))
+    try:
+        contents = {kept[-1].name: slim(kept[-1])}
+        half = len(contents[kept[-1].name]) > LARGE
+        for path in [*(checkpoints(run)[-1] for run in runs[1:]), *kept[:-1]]:
+            contents.setdefault(path.name, slim(path, half))
+    except ValueError as damaged:
+        fail(str(damaged))
     config = json.loads((runs[0] / "config.json").read_text())
     config["command"] = portable(config["command"])
     AGENTS.mkdir(parents=True, exist_ok=True)

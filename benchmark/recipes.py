@@ -106,7 +106,9 @@ def keep_agent(run, agent: Path) -> None:
     import report
 
     words, steps = shlex.split(report.reproduction(run)), run.arguments["num_envs"] * run.arguments["num_steps"]
-    words[1] = str(ROOT / words[1])
+    words[1] = str(script := ROOT / "cleanrl" / Path(words[1]).name)
+    if not script.is_file():  # a program that a file names isn't started
+        fail(f"{run.folder}: was made by {script.name}, which isn't in cleanrl/; its agent can't be kept")
     with tempfile.TemporaryDirectory() as folder:
         words += ["--total-timesteps", str(steps), "--checkpoints", "1"]
         call(words, cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -137,6 +139,7 @@ def keep(env_id: str, recipe: dict) -> None:
     of other seeds or another recipe, to the earlier rounds."""
     import report
 
+    report.TOOL = Path(__file__).name  # which stands in the error messages
     now = version((ROOT / "cleanrl" / f"{recipe['script']}.py").read_text())
     runs = [run for run in report.find_runs([Path("runs")]) if run.script == NAME and run.env_id == env_id]
     runs = [run for run in runs if run.is_complete and run.version == now and confirms(run, recipe)]

@@ -68,8 +68,11 @@ class Args:
     results: Path = RESULTS  # folder that holds the kept runs and takes their tables and pictures
 
 
+TOOL = Path(__file__).name  # the program that was typed, whose name stands in the error messages
+
+
 def fail(message: str):
-    print(f"report.py: error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"{TOOL}: error: {' '.join(message.split())}", file=sys.stderr)
     raise SystemExit(2)
 
 
@@ -284,6 +287,7 @@ def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool =
         fail(f"{folder}: has not ended, checkpoints/{run.last_update} is missing; resume it first, or use --stopped")
     if run.kept:
         fail(f"{folder}: is kept already; name the run folder that it came from")
+    last = last_weights(folder) if weights else {}
     kept = results / "runs" / slug(run.script) / folder.resolve().name
     kept.mkdir(parents=True, exist_ok=True)
     config = run.config | {"version": run.version} | more
@@ -293,17 +297,19 @@ def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool =
         config["stopped_at"] = int(run.metrics.get("global_step", run.steps)[-1])
     for name in ["episodes.csv", *(["evaluation.csv"] if run.levels else [])]:  # mtime: the same run, the same file
         write_whole(kept / f"{name}.gz", gzip.compress((folder / name).read_bytes(), mtime=0))
-    if weights:
-        keep_weights(folder, kept)
+    for name, content in last.items():
+        write_whole(kept / "checkpoints" / name, content)
     write_whole(kept / "config.json", json.dumps(config, indent=2))
 
 
-def keep_weights(folder: Path, kept: Path) -> None:
-    """Stores a run's last checkpoint without Adam's moments, two thirds of it, which evaluation doesn't need."""
+def last_weights(folder: Path) -> dict[str, bytes]:
+    """A run's last checkpoint by its name, without Adam's moments, two thirds of it, which evaluation doesn't need."""
     if not (found := checkpoints(folder)):
         fail(f"{folder}: holds no checkpoint; leave --weights out")
-    (kept / "checkpoints").mkdir(exist_ok=True)
-    write_whole(kept / "checkpoints" / found[-1].name, slim(found[-1]))
+    try:
+        return {found[-1].name: slim(found[-1])}
+    except ValueError as damaged:
+        fail(str(damaged))
 
 
 # -------------------------------------------------------------------------------------------------------------- Numbers
@@ -790,8 +796,9 @@ def report_runs(paths: list[Path], output: Path) -> None:
             pictures(environments, output / slug(label))
         write_whole(output / "tables.md", "\n".join(tables))
         print("\n".join(tables))
-        if page.is_file():  # the videos beside it are those of the report before
-            shutil.rmtree(output / "videos", ignore_errors=True)
+        if page.is_file():
+            for number in {*re.findall(r'"videos/(\d{4,})/', page.read_text(errors="replace"))}:  # of the report before
+                shutil.rmtree(output / "videos" / number, ignore_errors=True)
         write_page(runs, output)
     except OSError as error:
         fail(f"--output {output}: {error}; name a folder that can be written, with room on the disk")
@@ -814,7 +821,7 @@ def rebuild_results(results: Path) -> None:
     for path in sorted(results.glob("growth/*.json")):
         tables[f"growth_{path.stem}"] = growth_table(measured := json.loads(path.read_text()))
         growth_picture(measured, path.with_suffix(""))
-    if results == RESULTS:
+    if results.resolve() == RESULTS:
         tables["short_speed"] = short_speed_table(results)
         for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
             text = page.read_text()

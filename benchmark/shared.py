@@ -5,6 +5,7 @@ the script. `--num-threads 8`, say, makes the same experiment on a larger machin
 """
 
 import ast
+import contextlib
 import hashlib
 import io
 import os
@@ -58,20 +59,31 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.stem))
 
 
+@contextlib.contextmanager
+def whole(checkpoint: Path):
+    """While a checkpoint is read: any error becomes a ValueError that names the file."""
+    try:
+        yield
+    except Exception as error:  # zipfile's, pickle's, numpy's and torch's
+        raise ValueError(f"{checkpoint}: is not a whole checkpoint; copy it again, or delete it") from error
+
+
 def slim(checkpoint: Path, half: bool = False) -> bytes:
     """A checkpoint whose moments of Adam are one zero in the file, which evaluation doesn't look at; with `half`, a
-    torch script's weights in half precision, which fill the network's own as well."""
+    torch script's weights in half precision, which fill the network's own as well. Raises ValueError for a damaged
+    one."""
     import numpy as np
 
     content = io.BytesIO()
     if checkpoint.suffix == ".npz":
-        with np.load(checkpoint, allow_pickle=False) as arrays:
+        with whole(checkpoint), np.load(checkpoint, allow_pickle=False) as arrays:
             state = dict(arrays)
         np.savez(content, **state | {name: np.zeros((), x.dtype) for name, x in state.items() if name[:5] == "adam_"})
         return content.getvalue()
     import torch
 
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    with whole(checkpoint):
+        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
     for moments in state["optimizer"]["state"].values():
         moments.update({name: torch.zeros(()).expand(x.shape) for name, x in moments.items() if x.ndim})
     if half:

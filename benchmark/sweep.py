@@ -644,6 +644,8 @@ def validate(args: Args) -> None:
     for name in dict.fromkeys(of_slurm + of_aws):
         if name not in known and getattr(args, name) is not None:
             fail(f"--{name.replace('_', '-')}: means nothing to {place}; leave it out")
+    if args.slurm and args.minutes and args.minutes < 5:
+        fail(f"--minutes {args.minutes}: a Slurm task saves and stops two minutes before its limit; type 5 or more")
     if args.aws_batch:
         if args.job_queue is None or args.job_definition is None:
             fail("--aws-batch: needs --job-queue and --job-definition")

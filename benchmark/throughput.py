@@ -71,7 +71,7 @@ class Args:
     env_id: str | None = None  # environment, instead of the script's default
     arguments: str | None = None  # further arguments of the script, as one string after =: --arguments="--num-envs 8"
     against: str | None = None  # the same of a second measurement of the script, to compare with
-    processes: int = 1  # processes of the script, as torchrun starts them
+    processes: int | None = None  # as torchrun starts them; 1, or 2 of a multigpu script without --arguments
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
     rounds: int = 5  # rounds, each with one measurement of everything
@@ -462,8 +462,10 @@ def points(args: Args) -> dict[str, Args]:
 def main(args: Args) -> None:
     """Measures, writes the JSON and prints the table."""
     if args.arguments is args.against is None:
-        args = replace(args, **DEFAULTS.get(args.script, {}))
+        typed = {} if args.processes is None else {"processes": args.processes}
+        args = replace(args, **DEFAULTS.get(args.script, {}) | typed)
     args = replace(args, arguments=args.arguments or "", sb3=args.sb3 and not args.vary)
+    args = replace(args, processes=1 if args.processes is None else args.processes)
     varied = points(args) if args.vary else {}
     for one in varied.values() or [args]:
         validate(one)
@@ -490,4 +492,8 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    try:
+        main(tyro.cli(Args))
+    except KeyboardInterrupt:
+        print("throughput.py: stopped; nothing was written", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -105,4 +105,8 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    try:
+        main(tyro.cli(Args))
+    except KeyboardInterrupt:
+        print("time_to_return.py: stopped; nothing was written", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -321,7 +321,10 @@ def write_page(study: optuna.Study, best: list[str], tables: list[str], path: Pa
 
 def confirm(args: Args, name: str, best: list[FrozenTrial]) -> list[str]:
     """Runs the defaults and the best trials on seeds that no trial had. Returns compare.py's tables."""
-    candidates = {f"{name}_defaults": {}} | {f"{name}_trial{trial.number}": trial.params for trial in best}
+    candidates = {f"{name}_defaults": {}}
+    for trial in best:  # with another storage, or after it was deleted, the same number may be another trial
+        digest = hashlib.sha256(json.dumps(trial.params, sort_keys=True).encode()).hexdigest()[:6]
+        candidates[f"{name}_trial{trial.number}_{digest}"] = trial.params
     seeds = {"num_seeds": args.confirm, "start_seed": args.start_seed + args.num_seeds}
     jobs = [job for exp_name, values in candidates.items() for job in make_trial(args, values, exp_name, **seeds)]
     runs = sweep.Sweep(jobs, sweep.Args(command=args.command, workers=args.workers, threads=args.threads))
@@ -396,8 +399,10 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    sweep.SWEEP = Path(__file__)  # whose name stands in the error messages
+    sweep.SWEEP, report.TOOL = Path(__file__), Path(__file__).name  # which stands in the error messages
     try:
         main(sweep.parse(Args, None, ""))
     except KeyboardInterrupt:  # before the first trial
         raise SystemExit(130) from None
+    except OSError as error:
+        fail(f"{error}; what was saved is whole. When it is mended, the same command goes on", status=1)

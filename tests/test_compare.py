@@ -178,6 +178,13 @@ def test_wrong_use_is_one_line(compare_here, tmp_path, a, b, part):
     assert not list(tmp_path.glob("comparison*"))
 
 
+def test_a_mistake_is_told_by_the_program_that_was_typed(tmp_path):
+    (tmp_path / "empty").mkdir()
+    command = [sys.executable, str(ROOT / "benchmark" / "compare.py"), "empty", "empty"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and done.stderr.startswith("compare.py: error: empty: ")
+
+
 def made_again(name: str, before: str, after: str, tmp_path: Path) -> list[list[str]]:
     """The rows of a comparison in the repository, which follows from its runs."""
     runs = [f"benchmark/results/runs/{script}" for script in (before, after)]

@@ -88,6 +88,18 @@ def test_wrong_use_is_one_line(gallery_here, words, part):
     assert stderr.count("\n") == 1 and part in stderr and stderr.startswith("gallery.py: error: ")
 
 
+@pytest.mark.parametrize("name", ["9.pt", "9.npz"])
+def test_a_damaged_checkpoint_is_one_line_and_nothing_is_kept(gallery_here, tmp_path, monkeypatch, name):
+    monkeypatch.setattr(gallery, "AGENTS", tmp_path / "agents")
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    shutil.copy(CARTPOLE.folder / "config.json", run)
+    (run / "checkpoints" / name).write_bytes(gallery.checkpoints(CARTPOLE.folder)[-1].read_bytes()[:1000])
+    _, stderr = gallery_here("--keep", "mine", run, status=2)
+    assert f"{name}: is not a whole checkpoint" in stderr and stderr.count("\n") == 1
+    assert not (tmp_path / "agents").exists()
+
+
 def test_an_agent_that_cannot_be_played_is_one_line(gallery_here, tmp_path, monkeypatch):
     monkeypatch.setattr(gallery, "AGENTS", tmp_path / "agents")
     run = tmp_path / "run"

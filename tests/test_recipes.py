@@ -84,6 +84,20 @@ def test_the_agent_of_a_tables_median_seed_is_kept(tool_here, in_tmp_path, monke
     assert f"ppo_numpy, CartPole-v1: seed {runs[1].seed} is not below runs/" in stdout
 
 
+def test_a_program_that_a_run_folder_names_is_not_started(in_tmp_path, capsys):
+    type_here(*"--total-timesteps 256 --num-envs 2".split(), script=ROOT / "cleanrl" / "ppo_numpy.py")
+    (folder,) = Path("runs").iterdir()
+    config = json.loads((folder / "config.json").read_text())
+    Path("mine.py").write_text("from pathlib import Path; Path(__file__).with_name('started').touch()")
+    (folder / "config.json").write_text(
+        json.dumps(config | {"command": f"python {Path('mine.py').resolve()} --seed 1"})
+    )
+    with pytest.raises(SystemExit) as stop:
+        recipes.keep_agent(report.Run(folder), in_tmp_path / "agents" / "mine")
+    assert stop.value.code == 2 and "mine.py, which isn't in cleanrl/" in capsys.readouterr().err
+    assert not Path("started").exists()
+
+
 def test_runs_of_a_recipe_that_was_changed_stay_as_an_earlier_round(tool_here, in_tmp_path, monkeypatch):
     sizes = "--num-envs 2 --num-steps 32 --num-minibatches 2 --checkpoints 1 --total-timesteps"
     recipe = {"script": "ppo_numpy", "arguments": f"{sizes} 640", "goal": 1}

@@ -178,6 +178,9 @@ def test_the_last_weights_are_kept_for_those_who_evaluate(report_here, tmp_path,
         type_here("--evaluate", folder, "--episodes", "3")
         said.append([line for line in capsys.readouterr().out.splitlines() if line.startswith("episode")])
     assert said[0] == said[1] and len(said[0]) == 3
+    last.write_bytes(last.read_bytes()[:1000])
+    _, stderr = report_here("--keep", run, "--weights", "--results", tmp_path / "others", status=2)
+    assert f"{last.name}: is not a whole checkpoint" in stderr and not (tmp_path / "others").exists()
 
 
 def test_pages_get_the_tables_and_are_told_of_labels_that_are_gone(report_here, tmp_path, monkeypatch):
@@ -189,7 +192,7 @@ def test_pages_get_the_tables_and_are_told_of_labels_that_are_gone(report_here, 
         "<!-- results mine -->\nold\n<!-- end of results -->\n<!-- results gone -->\nkept\n<!-- end of results -->\n"
     )
     run = make_run(tmp_path / "runs", 1, np.full(200, 5.0), exp_name="mine")
-    _, stderr = report_here("--keep", run, "--results", tmp_path / "kept")
+    _, stderr = report_here("--keep", run, "--results", "kept")  # as a user types it, not the absolute path
     text = (tmp_path / "README.md").read_text()
     assert "| Toy-v0 | 5.00 |" in text and "old" not in text and "kept" in text
     assert stderr == "README.md: no kept runs are labelled gone; its table stays as it was\n"
@@ -700,8 +703,11 @@ def test_the_report_takes_nothing_away_that_it_did_not_make(report_here, tmp_pat
     _, stderr = report_here("runs", "--output", run, status=2)
     assert f"--output {run}: is a run folder" in stderr and (run / "videos" / "10.mp4").is_file()
     report_here("runs", "--output", "mine")
-    assert (tmp_path / "mine" / "videos" / "10.mp4").is_file()
-    assert (tmp_path / "mine" / "videos" / "0000" / "10.mp4").is_file()
+    (run / "videos" / "10.mp4").rename(run / "videos" / "20.mp4")
+    (tmp_path / "mine" / "videos" / "0001").mkdir()
+    report_here("runs", "--output", "mine")  # anew: what the report before had copied goes, and nothing else
+    kept = sorted(path.relative_to(tmp_path / "mine" / "videos") for path in tmp_path.glob("mine/videos/**/*"))
+    assert [*map(str, kept)] == ["0000", "0000/20.mp4", "0001", "10.mp4"]
 
 
 def test_what_to_install_is_one_line(tmp_path):

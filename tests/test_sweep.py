@@ -410,6 +410,7 @@ def test_cores_are_shared_out(toy):
         (["--env-ids", "A", "--partition", "x"], ["--partition", "a sweep on this machine"]),
         (["--env-ids", "A", "--slurm", "--job-queue", "x"], ["--job-queue", "--slurm"]),
         (["--env-ids", "A", "--slurm", "--status"], ["--slurm and --status"]),
+        (["--env-ids", "A", "--slurm", "--minutes", "4"], ["--minutes 4", "type 5 or more"]),
         (["--env-ids", "A", "--slurm"], ["no sbatch here"]),
         (["--env-ids", "A", "--aws-batch"], ["--job-queue and --job-definition"]),
         (["--env-ids", "A", "--aws-batch", "--job-queue", "q", "--job-definition", "d"], ["absolute path"]),

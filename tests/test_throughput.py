@@ -188,6 +188,19 @@ def test_growth_with_the_number_of_processes():
     assert found == {"1": (1, "--num-envs 8", False), "2": (2, "--num-envs 8", False)}
 
 
+@pytest.mark.parametrize(
+    "words, expected",
+    [("ppo", (1, True)), ("ppo_atari_multigpu", (2, False)), ("ppo_atari_multigpu --processes 4", (4, False)),
+     ("ppo_atari_multigpu --processes 1", (1, False)), ("ppo_atari_multigpu --arguments=--cuda", (1, True))],
+)  # fmt: skip
+def test_what_is_typed_counts_more_than_the_scripts_default(words, expected, monkeypatch):
+    found = []
+    monkeypatch.setattr(tool, "validate", lambda args: found.append((args.processes, args.sb3)) or sys.exit())
+    with pytest.raises(SystemExit):
+        tool.main(tyro.cli(tool.Args, args=["--script", *words.split()]))
+    assert found == [expected]
+
+
 def test_words_are_read_as_the_scripts_read_them():
     words = ["--total-timesteps", "1e6", "--num-steps=3.2e1", "--learning-rate", "1e-3", "--exp-name", "1.2.3e4"]
     assert script_words(words) == [*words[:1], "1000000", "--num-steps=32", *words[3:]]

@@ -171,7 +171,8 @@ def test_the_best_is_found_shown_and_confirmed(tune_here, monkeypatch):
     command = lines[lines.index(next(line for line in lines if line.startswith("best: "))) + 1]
     assert command == f"python toy.py --x={best.params['x']:.6g} --env-id A --seed 1"
     # The defaults and the best three, on seeds 2 and 3
-    confirmed = {tuple(line.split()[:4]) for line in updates() if "_" in line.split()[3]}
+    digest = re.compile(r"(?<=_trial\d)_[0-9a-f]{6}\b")
+    confirmed = {tuple(digest.sub("", line).split()[:4]) for line in updates() if "_" in line.split()[3]}
     three = sorted(trials, key=lambda trial: trial.value)[-3:]
     wanted = [(0.9, "defaults"), *((float(f"{t.params['x']:.6g}"), f"trial{t.number}") for t in three)]
     study = lines[-1].removeprefix("page: runs/").removesuffix(".html")
@@ -187,6 +188,21 @@ def test_the_best_is_found_shown_and_confirmed(tune_here, monkeypatch):
     assert "starts" not in stdout and len(updates()) == made and "page: " in stdout
     stdout, _ = tune_here(*typed(trials=6))
     assert stdout.count("starts: x=") == 1 and "6 complete" in stdout
+
+
+def test_a_search_begun_anew_confirms_its_own_trials(toy):
+    for sampler_seed in (1, 2):
+        assert wait(fork("log", typed(trials=1, confirm=1), sampler_seed)) == 0, Path("log").read_text()
+        Path("runs", "tune.db").unlink()
+    assert len([*Path("runs").glob("*_trial0_*.md")]) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(toy):
+    Path("logs").write_text("a file")
+    command = [sys.executable, str(ROOT / "benchmark" / "tune.py"), *typed(trials=1)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert re.fullmatch(r"tune\.py: error: .*logs.*; what was saved is whole\. .*", done.stderr.splitlines()[-1])
 
 
 def test_several_environments_and_seeds_make_one_score(tune_here):
