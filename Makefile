@@ -49,6 +49,8 @@ results: .venv/test
 	done
 	$(BIN)/python benchmark/compare.py $(RUNS)/ppo_continuous_action_numpy \
 		$(RUNS)/ppo_continuous_action_numpy_bootstrap_truncated --output benchmark/results/bootstrap_truncated
+	$(BIN)/python benchmark/compare.py benchmark/results/fp32 $(RUNS)/ppo_atari_envpool --steps 2000000 \
+		--output benchmark/results/bf16_against_fp32
 	$(BIN)/python benchmark/ablate.py report
 	$(BIN)/python benchmark/scale.py
 

@@ -173,6 +173,9 @@ def main(args: Args) -> None:
         seeds = f"{len(runs_a)} and {len(runs_b)}"
         cells.append([environment, *map(spread, results), seeds, report.signed(delta), interval, verdict(low, high)])
     names = tuple(next(iter(runs.values()))[0].label for runs in (a, b))
+    if names[0] == names[1]:  # then by what tells the two from each other
+        report.label_configurations([run for name in common for run in (*a[name], *b[name])])
+        names = a[common[0]][0].label, b[common[0]][0].label
     first = f"; of each the first {args.steps:,} steps" if args.steps is not None else ""
     table = f"A is {names[0]} ({args.a}), B is {names[1]} ({args.b}){first}\n\n"
     header = ["environment", "A", "B", "seeds", "B − A", "95% interval", "verdict"]

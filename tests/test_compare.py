@@ -98,6 +98,7 @@ def test_runs_of_different_lengths_are_compared_as_far_as_both_go(compare_here, 
     stdout, stderr = compare_here("a", "kept/runs/*", "--steps", "150")
     assert stdout.splitlines()[0].endswith("; of each the first 150 steps")
     assert not stderr and "| Toy-v0 | 99.50 | 106.50 ± 0.00 | 1 and 2 | 7.00 |" in stdout  # the mean of 50 to 149
+    assert stdout.startswith("A is ppo precision=a (a), B is ppo precision=b (kept/runs/*); ")
     _, stderr = compare_here("a", "kept/runs/*", "--steps", "200", status=2)
     assert "has 150 steps" in stderr
     make_run(tmp_path / "shorter", 1, np.arange(150.0))
@@ -185,10 +186,10 @@ def test_a_mistake_is_told_by_the_program_that_was_typed(tmp_path):
     assert done.returncode == 2 and done.stderr.startswith("compare.py: error: empty: ")
 
 
-def made_again(name: str, before: str, after: str, tmp_path: Path) -> list[list[str]]:
+def made_again(name: str, before: str, after: str, tmp_path: Path, *more: str) -> list[list[str]]:
     """The rows of a comparison in the repository, which follows from its runs."""
-    runs = [f"benchmark/results/runs/{script}" for script in (before, after)]
-    command = [sys.executable, "benchmark/compare.py", *runs, "--output", str(tmp_path / name)]
+    runs = [f"benchmark/results/{folder}" for folder in (before, after)]
+    command = [sys.executable, "benchmark/compare.py", *runs, *more, "--output", str(tmp_path / name)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=120)
     committed = ROOT / "benchmark" / "results" / name
     table = committed.with_name(f"{name}.md").read_text()
@@ -200,14 +201,14 @@ def made_again(name: str, before: str, after: str, tmp_path: Path) -> list[list[
 @pytest.mark.parametrize("parent", ["ppo", "ppo_continuous_action"])
 def test_gradients_by_hand_learn_as_autograd_does(parent, tmp_path):
     """The comparison finds no difference on any environment."""
-    rows = made_again(f"{parent}_numpy_against_{parent}", parent, f"{parent}_numpy", tmp_path)
+    rows = made_again(f"{parent}_numpy_against_{parent}", f"runs/{parent}", f"runs/{parent}_numpy", tmp_path)
     assert len(rows) >= 3 and {row[-1] for row in rows} == {"the runs can't tell"}
     assert all(int(seeds) >= 3 for row in rows for seeds in row[3].split(" and "))
 
 
 def test_the_page_says_what_the_bootstrap_at_time_limits_is_worth(tmp_path):
     name = "ppo_continuous_action_numpy"
-    (row,) = made_again("bootstrap_truncated", name, f"{name}_bootstrap_truncated", tmp_path)
+    (row,) = made_again("bootstrap_truncated", f"runs/{name}", f"runs/{name}_bootstrap_truncated", tmp_path)
     *_, seeds, _, _, verdict = row
     page = " ".join((ROOT / "docs" / "how-an-episode-ends.md").read_text().split())
     assert " | ".join(row) in page and seeds == "10 and 10"
@@ -219,3 +220,12 @@ def test_the_page_says_what_the_bootstrap_at_time_limits_is_worth(tmp_path):
     assert with_it[0] > without[7] and "each of the ten with it ends above eight of the ten without" in page
     stay = "Those that stay in the local optimum end at {:,.0f} to {:,.0f} with it, and at {:,.0f} to {:,.0f} without."
     assert stay.format(with_it[0], with_it[6], without[0], without[7]) in page
+
+
+def test_the_page_has_bfloat16_beside_float32(tmp_path):
+    runs = "fp32", "runs/ppo_atari_envpool"
+    (row,) = made_again("bf16_against_fp32", *runs, tmp_path, "--steps", "2000000")
+    page = " ".join((ROOT / "docs" / "ppo_atari_envpool.md").read_text().split())
+    environment, fp32, bf16, seeds, difference, *_ = row
+    assert f"| {environment} | {fp32} | {bf16} | {difference} |" in page and seeds == "1 and 1"
+    assert "one seed each can't tell" in page and "bf16_against_fp32.svg" in page
