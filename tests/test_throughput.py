@@ -89,7 +89,7 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios_with_their_range():
         return sides | {"launch": {"first_row_seconds": 1.0, "peak_mb": 1.0}, "ratios": {"1 thread": ours / theirs}}
 
     rounds = [one_round(19_540.0, 7_515.0), one_round(20_000.0, 10_000.0), one_round(9_000.0, 9_079.0)]
-    table = tool.markdown_table(tool.Args(arguments=""), tool.medians(rounds), rounds).splitlines()
+    table = tool.markdown_table(tool.Args(arguments="", processes=1), tool.medians(rounds), rounds).splitlines()
     assert table[0].startswith("| medians, rounds: 3 | steps/s | ppo.py is faster by |")
     assert table[3].startswith("| stable-baselines3, 1 thread | 9,079 | 2.00× (0.99 to 2.60) |")
 
@@ -152,7 +152,7 @@ def test_beside_parallel_environments_those_of_sb3_are_parallel_too(arguments, p
         }
 
     monkeypatch.setattr(tool, "in_child", measured)
-    one = tool.measure_round(tool.Args(script="ppo", arguments="", seconds=2.0, warm_up=3.0))
+    one = tool.measure_round(tool.Args(script="ppo", arguments="", processes=1, seconds=2.0, warm_up=3.0))
     asked = {
         name: result["asked"] for name, result in one.items() if "asked" in result and name not in ("script", "launch")
     }
