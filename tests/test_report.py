@@ -361,12 +361,13 @@ def test_results_hold_the_runs_behind_the_readme():
 
 def test_what_envpools_page_says_of_pongs_last_games():
     page = (report.ROOT / "docs" / "ppo_atari_envpool.md").read_text()
-    (run,) = RUNS["ppo_atari_envpool"]["Pong-v5"]
-    columns, rows = report.read_csv(run.folder / "episodes.csv.gz")
+    first, second = RUNS["ppo_atari_envpool"]["Pong-v5"]
+    columns, rows = report.read_csv(first.folder / "episodes.csv.gz")
     last = dict(zip(columns, rows.T[:, -200:]))
     lengths = last["episodic_length"][last["episodic_return"] == 3]
-    assert np.median(last["episodic_return"]) == 19 and "Of its last 200 games half end at 19 or more" in page
-    assert f"{len(lengths)} end at exactly 3, each after {min(lengths):,.0f} to {max(lengths):,.0f}\nsteps" in page
+    assert f"Pong's seeds end at {first.result:.2f} and at {second.result:.2f}." in page
+    assert np.median(last["episodic_return"]) == 19 and "Of the first one's last 200 games half end at 19 or more" in page
+    assert f"{len(lengths)} end at exactly 3,\neach after {min(lengths):,.0f} to {max(lengths):,.0f} steps" in page
 
 
 def test_of_a_script_and_its_twin_in_numpy_the_one_with_more_seeds_is_shown():
