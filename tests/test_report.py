@@ -366,7 +366,8 @@ def test_what_envpools_page_says_of_pongs_last_games():
     last = dict(zip(columns, rows.T[:, -200:]))
     lengths = last["episodic_length"][last["episodic_return"] == 3]
     assert f"Pong's seeds end at {first.result:.2f} and at {second.result:.2f}." in page
-    assert np.median(last["episodic_return"]) == 19 and "Of the first one's last 200 games half end at 19 or more" in page
+    assert np.median(last["episodic_return"]) == 19
+    assert "Of the first one's last 200 games half end at 19 or more" in page
     assert f"{len(lengths)} end at exactly 3,\neach after {min(lengths):,.0f} to {max(lengths):,.0f} steps" in page
 
 
