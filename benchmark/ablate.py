@@ -245,20 +245,28 @@ def print_status(jobs: list[sweep.Job], folders: sweep.Folders) -> None:
     print(f"{sum(job.state == 'done' for job in jobs)} of {len(jobs)} runs are done", flush=True)
 
 
+def diverged(log: Path) -> bool:
+    """Whether the script ended the run because a loss or a weight was not finite."""
+    lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
+    return any(": error: update " in line and ": not finite: " in line for line in lines[-1:])
+
+
 def keep(args: Args) -> int:
-    """Stores what finished runs of the scripts as they are now have left, with the version of the untouched script."""
+    """Stores what finished runs of the scripts as they are now have left, with the version of the untouched script; of
+    a run that diverged what it had until then, with the last step logged as stopped_at."""
     jobs, folders, count = make_jobs(args), sweep.Folders(Path(), False), 0
     base = version(next(job.script for job in jobs if job.point == "untouched").read_text())
     for job in jobs:
         runs = folders.matching(job)
-        if not runs or sweep.last_checkpoint(runs[-1]) < job.last_update:
+        ended = runs and sweep.last_checkpoint(runs[-1]) >= job.last_update
+        if not ended and not (runs and sweep.last_checkpoint(runs[-1]) and diverged(Path(job.log))):
             continue
         kept = KEPT / "runs" / report.slug(job.arguments["exp_name"]) / runs[-1].resolve().name
         if (kept / "config.json").is_file():
             continue
         what = {"suite": args.suite, "name": "" if job.point == "untouched" else job.point, "base": base}
         what |= {"arguments": args.arguments} if args.arguments else {}
-        report.keep_run(runs[-1], KEPT, ablation=what)
+        report.keep_run(runs[-1], KEPT, stopped=not ended, ablation=what)
         count += 1
     print(f"{count} runs added to {KEPT}; `python benchmark/ablate.py report` makes the tables anew")
     return 0
@@ -291,8 +299,9 @@ class Measured:
 
 @cache
 def area(run: report.Run) -> float:
-    """The mean over the steps, from the first episode's end on, of the mean return of the last 100 episodes."""
-    grid = np.linspace(0, run.total, report.POINTS)
+    """The mean over the steps, from the first episode's end on, of the mean return of the last 100 episodes; it stays
+    what it was when a run diverges."""
+    grid = np.linspace(0, run.arguments["total_timesteps"], report.POINTS)
     return float(np.nanmean(report.curve(run.steps, run.returns, grid)))
 
 
@@ -391,7 +400,9 @@ def results_table(of_name: dict[str, Seeds]) -> str:
     for name, ablation in manifest()[0].items():
         if name in of_name and (found := compare(baseline, of_name[name])):
             of_last = in_words(found.last), number(np.median(found.last))
-            rows.append([link(ablation), ablation.title, *of_last, in_words(found.area), str(found.seeds)])
+            stopped = sorted(x.total for x in of_name[name].values() if "stopped_at" in x.config)
+            seeds = f"{found.seeds}" + (f", {len(stopped)} diverged from step {stopped[0]:,} on" if stopped else "")
+            rows.append([link(ablation), ablation.title, *of_last, in_words(found.area), seeds])
     header = ["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"]
     return report.markdown(header, rows)
 

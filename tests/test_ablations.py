@@ -188,6 +188,31 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     assert before == tuple((tmp_path / "docs" / name).read_text() for name in ("ablations.md", "details.md"))
 
 
+def test_a_run_that_diverges_counts_with_what_it_had(ablate_here, monkeypatch, tmp_path):
+    shutil.copytree(ablate.ABLATIONS, tmp_path / "ablations")
+    learning_rate = "        learning_rate = args.learning_rate"
+    source = (ROOT / "cleanrl" / "ppo_numpy.py").read_text().splitlines(keepends=True)
+    (before,) = (i for i, line in enumerate(source) if line.startswith(learning_rate))
+    diff = ["--- a/cleanrl/ppo_numpy.py\n", "+++ b/cleanrl/ppo_numpy.py\n", f"@@ -{before},3 +{before},3 @@\n"]
+    diff += [" " + source[before - 1], "-" + source[before], f"+{learning_rate} * (1e20 if update == 6 else 1.0)\n"]
+    (tmp_path / "ablations" / "core-3.diff").write_text("".join([*diff, " " + source[before + 1]]))
+    monkeypatch.setattr(ablate, "ABLATIONS", tmp_path / "ablations")
+    words = ["--arguments=--total-timesteps 8192 --checkpoints 8", "--num-seeds", "1"]
+    words += ["--env-ids", "CartPole-v1", "--only", "core-3"]
+    _, stderr = ablate_here("run", *words, status=1)
+    assert "update 6: not finite: loss" in stderr
+    assert "2 runs added" in ablate_here("keep", *words)[0]
+    ablate_here("report")
+    page = (tmp_path / "docs" / "ablations.md").read_text()
+    (row,) = (x for x in page.split("### CartPole-v1")[1].split("### ")[0].splitlines() if x.startswith("| [core-3]"))
+    assert row.endswith("| 1, 1 diverged from step 2,560 on |")
+    of_name = ablate.load(tmp_path / "results" / "ablations")["core"]["CartPole-v1"]
+    until, run = of_name["core-3"][1], of_name[""][1]
+    assert until.result == until.returns[-100:].mean() and until.steps[-1] <= 2560 < run.steps[-1]
+    on_grid = report.curve(until.steps, until.returns, np.linspace(0, 8192, report.POINTS))
+    assert on_grid[-1] == until.result and ablate.area(until) == pytest.approx(np.nanmean(on_grid))
+
+
 @pytest.mark.parametrize(
     "words, line",
     [
