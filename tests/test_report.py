@@ -371,6 +371,18 @@ def test_what_envpools_page_says_of_pongs_last_games():
     assert f"{len(lengths)} end at exactly 3,\neach after {min(lengths):,.0f} to {max(lengths):,.0f} steps" in page
 
 
+def test_the_lstms_page_says_when_pong_was_learned():
+    page = (report.ROOT / "docs" / "ppo_atari_lstm.md").read_text()
+    rows = [row.strip("| ").split(" | ") for row in page.splitlines() if row.startswith("|")]
+    rows = [row for row in rows if row[1:2] in (["LSTM, single frames"], ["four frames"])]
+    runs = RUNS["ppo_atari_lstm"]["PongNoFrameskip-v4"] + RUNS["ppo_atari_envpool"]["Pong-v5"]
+    for row, run in zip(rows, runs, strict=True):
+        means = report.curve(run.steps, run.returns, run.steps)
+        first = [next((f"{x:,.0f}" for x in run.steps[99:][means[99:] >= level]), "never") for level in (0, 15, 18)]
+        assert row[2] == f"{run.result:.2f}"
+        assert [x.removeprefix("from step ").removesuffix(" on") for x in row[3:]] == first
+
+
 def test_of_a_script_and_its_twin_in_numpy_the_one_with_more_seeds_is_shown():
     means = {}
     for name in ("ppo", "ppo_numpy"):
