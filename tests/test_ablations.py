@@ -426,6 +426,25 @@ def test_the_page_says_of_halfcheetah_what_the_kept_runs_do():
     assert all(abs(run.result / same[seed] - 1) < 0.02 for seed, run in of_name["plus-1"].items())
 
 
+def test_the_page_says_of_hopper_what_the_kept_runs_do():
+    of_name = ablate.load(report.RESULTS / "ablations")["continuous"]["Hopper-v4"]
+    found = {name: ablate.compare(of_name[""], runs) for name, runs in of_name.items() if name}
+    text = " ".join((ROOT / "docs" / "ablations.md").read_text().split())
+    ends = np.sort([round(run.result) for run in of_name[""].values()])
+    assert f"end closer together, at {ends[0]:,} to {ends[-1]:,} without a change" in text
+    worse = {name for name, x in found.items() if ablate.verdict(x.last) == "worse"}
+    assert worse == {"cont-5", "cont-6", "cont-8", "core-5-one-step"} and "Four changes cost every seed" in text
+    assert all((found[name].last < -300).all() for name in worse), "hundreds of points"
+    left = {name: np.mean([run.result for run in of_name[name].values()]) for name in worse}
+    assert {name for name in worse if left[name] < 0.3 * ends.mean()} == worse - {"cont-6"}, "nearly all"
+    diverged = [run.config["stopped_at"] for run in of_name["cont-5"].values()]
+    assert f"all five runs diverge, the first at step {min(diverged):,}" in text and len(diverged) == 5
+    assert f"one-step TD errors end {-found['core-5-one-step'].last.mean():,.0f} points lower on Hopper" in text
+    assert (found["plus-1"].last > 0).all() and "all five seeds do better with it" in text
+    for name in ("cont-4", "cont-7", "core-11"):
+        assert ablate.verdict(found[name].last) == "no difference seen"
+
+
 def test_pictures_are_logarithmic_only_where_one_effect_would_squeeze_the_others(monkeypatch):
     scales = {}
 
