@@ -10,8 +10,9 @@
 
 benchmark/ablations/manifest.toml names the details and what stands in the place of each; the changes are diffs beside
 it. They are applied to copies of the scripts in runs/ablations/scripts, whose runs get names of their own, such as
-ppo_numpy-without-core-7. The runs are sweep.py's: it skips what is done and resumes what was interrupted. They go
-through all details with one seed, then with the next, one environment after the other.
+ppo_numpy-without-core-7. The runs are sweep.py's: it skips what is done and resumes what was interrupted; with
+--skip-kept also what was kept, on whatever machine. They go through all details with one seed, then with the next, one
+environment after the other.
 
 A difference is that of a run and the run of the untouched script with the same seed, mean over the seeds, with a 95%
 interval of 9,999 bootstrap samples of the seeds. Plain percentiles of so few are too narrow: with normal differences
@@ -21,6 +22,7 @@ nineteen. Compared are the mean return of the last 100 episodes, and the area un
 number over the steps, from the first episode's end on.
 """
 
+import json
 import os
 import re
 import shlex
@@ -38,7 +40,7 @@ import sweep
 import tyro
 from report import plt
 from scipy.stats import bootstrap, norm, t
-from shared import version, write_whole
+from shared import identity, version, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 ABLATIONS = ROOT / "benchmark" / "ablations"
@@ -56,6 +58,7 @@ class Args:
     env_ids: list[str] = field(default_factory=list)  # environments, instead of the suite's
     start_seed: int = 1  # the first seed
     num_seeds: int | None = None  # seeds from there, instead of as many as the suite says
+    skip_kept: bool = False  # leave out what `keep` has stored, of whatever machine
     arguments: str = ""  # further arguments for all the runs, as one string
     workers: int = 1  # runs at a time
     threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
@@ -203,13 +206,25 @@ def make_jobs(args: Args) -> list[sweep.Job]:
         for job in sweep.make_jobs(wanted):
             job.point = name or "untouched"
             jobs.append(job)
+    for job in jobs:
+        job.state = "kept" if args.skip_kept and is_kept(job) else job.state
     order = [name or "untouched" for name in commands]
     return sorted(jobs, key=lambda job: (suite["env_ids"].index(job.env_id), job.seed, order.index(job.point)))
 
 
+def is_kept(job: sweep.Job) -> bool:
+    """Whether `keep` has stored a run of the same arguments by the same version of the script."""
+    for path in KEPT.glob(f"runs/{report.slug(job.arguments['exp_name'])}/*/config.json"):
+        config = json.loads(path.read_text())
+        if config.get("version") == job.version and identity(config["arguments"]) == identity(job.arguments):
+            return True
+    return False
+
+
 def run(args: Args) -> int:
     jobs = make_jobs(args)
-    made = sweep.Sweep(jobs, sweep.Args(workers=args.workers, threads=args.threads))
+    wanted = [job for job in jobs if job.state != "kept"]
+    made = sweep.Sweep(wanted, sweep.Args(workers=args.workers, threads=args.threads))
     status = made.run(sweep.Lines())
     sweep.report_failures(made)
     print_status(jobs, made.folders)
@@ -218,9 +233,9 @@ def run(args: Args) -> int:
 
 def show_status(args: Args) -> int:
     jobs, folders = make_jobs(args), sweep.Folders(Path(), False)
-    sweep.look(jobs, folders)
+    sweep.look([job for job in jobs if job.state != "kept"], folders)
     print_status(jobs, folders)
-    return int(any(job.state != "done" for job in jobs))
+    return int(any(job.state not in ("done", "kept") for job in jobs))
 
 
 def print_status(jobs: list[sweep.Job], folders: sweep.Folders) -> None:
@@ -233,16 +248,16 @@ def print_status(jobs: list[sweep.Job], folders: sweep.Folders) -> None:
         row = [point]
         for environment in environments:
             of_cell = cells[point, environment]
-            done = [job for job in of_cell if job.state == "done"]
+            done, kept = ([job for job in of_cell if job.state == state] for state in ("done", "kept"))
             returns = [sweep.progress(folders.matching(job)[-1])[2] for job in done]
             returns = [x for x in returns if x is not None]
             mean = f"  {np.mean(returns):9.1f}" if returns else f"{'':11}"
             others = {job.state for job in of_cell} - {"done", "queued"}
-            row.append(f"{len(done)}/{len(of_cell)}{mean} {' '.join(sorted(others))}".rstrip())
+            row.append(f"{len(done + kept)}/{len(of_cell)}{mean} {' '.join(sorted(others))}".rstrip())
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows)]
     print(*("  ".join(f"{x:{width}}" for x, width in zip(row, widths)).rstrip() for row in rows), sep="\n")
-    print(f"{sum(job.state == 'done' for job in jobs)} of {len(jobs)} runs are done", flush=True)
+    print(f"{sum(job.state in ('done', 'kept') for job in jobs)} of {len(jobs)} runs are done", flush=True)
 
 
 def diverged(log: Path) -> bool:
@@ -257,12 +272,11 @@ def keep(args: Args) -> int:
     jobs, folders, count = make_jobs(args), sweep.Folders(Path(), False), 0
     base = version(next(job.script for job in jobs if job.point == "untouched").read_text())
     for job in jobs:
+        if is_kept(job):
+            continue
         runs = folders.matching(job)
         ended = runs and sweep.last_checkpoint(runs[-1]) >= job.last_update
         if not ended and not (runs and sweep.last_checkpoint(runs[-1]) and diverged(Path(job.log))):
-            continue
-        kept = KEPT / "runs" / report.slug(job.arguments["exp_name"]) / runs[-1].resolve().name
-        if (kept / "config.json").is_file():
             continue
         what = {"suite": args.suite, "name": "" if job.point == "untouched" else job.point, "base": base}
         what |= {"arguments": args.arguments} if args.arguments else {}

@@ -600,7 +600,8 @@ class Run:
             raise SystemExit(128 + self.stop_signal)
 
     def report(self) -> None:
-        """Plays the episodes of --evaluate."""
+        """Plays the episodes of --evaluate, which Ctrl-C ends at once."""
+        self.resources.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_DFL))
         video, results = self.checkpoint.with_suffix(".tmp.mp4") if self.args.capture_video else None, []
         for episode, (episodic_return, length) in enumerate(self.play(self.args.episodes, self.args.seed, video)):
             results.append((episodic_return, length))
@@ -635,13 +636,12 @@ class Run:
         self.events.add_event(Event(step=self.global_step + 1, session_log={"status": "START"}))
         lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.args).items())
         self.add_event(self.global_step, {}, *text_pb("arguments", lines).value)
-        self.handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in self.handlers:
+        for number in (signal.SIGINT, signal.SIGTERM):
             self.resources.callback(signal.signal, number, signal.signal(number, self.stop))
 
     def stop(self, number: int, frame) -> None:
         self.stop_signal = number
-        signal.signal(number, self.handlers[number])  # the next one ends the run at once
+        signal.signal(number, signal.SIG_DFL)  # the next one ends the process at once
         if self.recording:
             raise KeyboardInterrupt  # all is saved, and a video can take minutes
         with contextlib.suppress(OSError):  # nobody may read it, and print could be in the middle of another line

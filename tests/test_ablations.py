@@ -183,6 +183,11 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     assert re.search(r"### .*core-3(.|\n)*?\nWorth: instead, ε = 1e-8: .+ on CartPole-v1", details)
     assert "Worth: not measured." in details.split("core-6", 1)[1].split("### ")[0]
     assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
+    shutil.rmtree(tmp_path / "runs")
+    stdout, _ = ablate_here("run", *words, "--skip-kept")
+    assert "running" not in stdout and "10 of 10 runs are done" in stdout
+    assert "6 of 10 runs are done" in ablate_here("status", *words, "--skip-kept", "--start-seed", "3", status=1)[0]
+    assert "0 of 10 runs are done" in ablate_here("status", *words, status=1)[0], "a reader's own runs"
     before = page, details
     ablate_here("report")
     assert before == tuple((tmp_path / "docs" / name).read_text() for name in ("ablations.md", "details.md"))

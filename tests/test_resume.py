@@ -4,6 +4,7 @@ import contextlib
 import os
 import pty
 import random
+import re
 import resource
 import shlex
 import shutil
@@ -254,6 +255,30 @@ def test_a_signal_saves_the_update_and_says_how_to_go_on(in_tmp_path, number, en
     assert steps == list(range(48, 48 * len(steps) + 1, 48))
     assert len(steps) >= reached + 5
     assert checkpoints(folder) == [reached, len(steps)]
+
+
+def read_line(stream, wanted):
+    """Reads lines until one of them begins like this."""
+    while not (line := stream.readline()).startswith(wanted):
+        assert line, f"ended before {wanted}"
+
+
+def test_the_second_signal_ends_the_process_at_once_and_so_does_the_first_of_an_evaluation(in_tmp_path):
+    process = start(*words(env_id="CartPole-v1", total_timesteps=10**8, num_steps=10**6))  # one update takes minutes
+    read_line(process.stdout, "runs/CartPole")
+    while not int(re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text())[1], 16) >> 14 & 1:
+        time.sleep(0.01)  # until the run handles SIGTERM, which Python alone doesn't
+    process.send_signal(signal.SIGINT)
+    read_line(process.stderr, STOPPING.strip())
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (-signal.SIGINT, "")
+    agent = train(env_id="CartPole-v1", total_timesteps=192, checkpoints=1)
+    process = start("--evaluate", str(agent), "--episodes", "1000000")
+    read_line(process.stdout, "episode 0")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (-signal.SIGINT, "")
 
 
 def wait_for(name):
