@@ -560,13 +560,13 @@ def pages(kept: Path) -> dict[Path, str]:
         tables[suite] = picture if suite in suites else "Not measured.\n"
         for env_id in of_suite["env_ids"]:
             of_name = suites.get(suite, {}).get(env_id)
-            tables[env_id] = results_table(of_name) if of_name else "Not measured.\n"
+            tables[f"{suite} {env_id}"] = results_table(of_name) if of_name else "Not measured.\n"
 
     def replace(match: re.Match) -> str:
         return f"{match[1]}\n\n{tables.get(match[2], match[3].strip())}\n{match[4]}"
 
     page = DOCS / "ablations.md"
-    marked = r"(<!-- ablations ([\w:-]+) -->)\n(.*?)(<!-- end of ablations -->)"
+    marked = r"(<!-- ablations ([\w: -]+) -->)\n(.*?)(<!-- end of ablations -->)"
     return {
         page: re.sub(marked, replace, page.read_text(), flags=re.DOTALL),
         DOCS / "details.md": with_worths((DOCS / "details.md").read_text(), suites),
