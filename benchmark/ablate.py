@@ -257,7 +257,10 @@ def print_status(jobs: list[sweep.Job], folders: sweep.Folders) -> None:
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows)]
     print(*("  ".join(f"{x:{width}}" for x, width in zip(row, widths)).rstrip() for row in rows), sep="\n")
-    print(f"{sum(job.state in ('done', 'kept') for job in jobs)} of {len(jobs)} runs are done", flush=True)
+    done = sum(job.state in ("done", "kept") for job in jobs)
+    kept = sum(is_kept(job) for job in jobs if job.state not in ("done", "kept"))
+    more = f" here; {kept} others are kept in benchmark/results, --skip-kept leaves them out" if kept else ""
+    print(f"{done} of {len(jobs)} runs are done{more}", flush=True)
 
 
 def diverged(log: Path) -> bool:
@@ -560,7 +563,8 @@ def pages(kept: Path) -> dict[Path, str]:
         tables[suite] = picture if suite in suites else "Not measured.\n"
         for env_id in of_suite["env_ids"]:
             of_name = suites.get(suite, {}).get(env_id)
-            tables[f"{suite} {env_id}"] = results_table(of_name) if of_name else "Not measured.\n"
+            table = f'<div class="changes" markdown>\n\n{results_table(of_name)}\n</div>\n' if of_name else ""
+            tables[f"{suite} {env_id}"] = table or "Not measured.\n"
 
     def replace(match: re.Match) -> str:
         return f"{match[1]}\n\n{tables.get(match[2], match[3].strip())}\n{match[4]}"

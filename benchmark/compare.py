@@ -95,6 +95,9 @@ def read(name: str, pattern: str, only: list[str], steps: int | None) -> dict[st
             "report.py's --stopped and compare that by --steps"
         )
     if len(groups) > 1:
+        versions = {label: next(iter(sets.values()))[0].version for label, sets in groups.items()}
+        if len({*versions.values()}) > 1:  # of one script: each is told by what --only takes
+            groups = {label if "version=" in label else f"{label} version={versions[label]}" for label in groups}
         several = "; ".join(groups)
         fail(f"{name} {pattern}: holds runs of several kinds ({several}); choose one by {option} ARGUMENT=VALUE")
     (environments,) = groups.values()
@@ -116,6 +119,8 @@ def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, float]:
 def verdict(low: float, high: float) -> str:
     if np.isinf(low):
         return "two or more seeds of each are needed"
+    if low == high == 0:
+        return "all runs are alike"
     return "B is better" if low > 0 else "B is worse" if high < 0 else "the runs can't tell"
 
 

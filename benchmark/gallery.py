@@ -31,7 +31,7 @@ import imageio_ffmpeg
 import numpy as np
 import tyro
 from PIL import Image, ImageOps
-from shared import checkpoints, portable, slim, write_whole
+from shared import checkpoints, folded, portable, slim, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 AGENTS = ROOT / "benchmark" / "agents"
@@ -237,10 +237,11 @@ def section(agent: Agent) -> str:
             f"{cut}. Mean of {EPISODES}: {number(np.mean(fact['returns']))}</figcaption></figure>\n"
         )
     needs = agent.engine and f", with {agent.engine}"
-    evaluate = f"python cleanrl/{agent.script}.py --evaluate benchmark/agents/{agent.name} --capture-video"
+    commands = f"{folded(agent.command)}   # trained it{needs}\n"
+    commands += f"python cleanrl/{agent.script}.py --evaluate benchmark/agents/{agent.name} --capture-video\n"
     return (
         f'## {agent.env_id}\n\n<div class="motion" title="click: all play">\n{"".join(figures)}</div>\n\n'
-        f"<!-- tested: tests/test_gallery.py -->\n```bash\n{agent.command}   # trained it{needs}\n{evaluate}\n```\n"
+        f"<!-- tested: tests/test_gallery.py -->\n```bash\n{commands}```\n"
     )
 
 

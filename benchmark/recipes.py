@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from shared import identity, version, write_whole
+from shared import folded, identity, version, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES, AGENTS, PAGE = ROOT / "benchmark" / "recipes.toml", ROOT / "benchmark" / "agents", ROOT / "docs" / "recipes.md"
@@ -197,7 +197,7 @@ def tables() -> dict[str, str]:
             lowest = np.mean(results) - t.ppf(0.975, len(results) - 1) * np.std(results, ddof=1) / len(results) ** 0.5
             sure, on_average = lowest >= recipe["goal"], np.mean(results) >= recipe["goal"]
             cells[4] = "yes" if sure else "on average" if on_average else "no"
-            commands.append(shlex.join(command(recipe, "--env-id", env_id)))
+            commands.append(folded(shlex.join(command(recipe, "--env-id", env_id))))
         reached.append([env_id, *cells])
     header = ["environment", "steps", "seeds", "return", "goal", "reached"]
     by_round = defaultdict(list)

@@ -11,6 +11,7 @@ import io
 import os
 import re
 import shlex
+import textwrap
 import tokenize
 from pathlib import Path
 
@@ -39,6 +40,13 @@ def portable(command: str) -> str:
     except ValueError:  # an open quote: nothing that a script wrote
         return command
     return shlex.join(f"cleanrl/{Path(x).name}" if x.endswith(".py") and x.startswith("/") else x for x in words)
+
+
+def folded(command: str) -> str:
+    """A command line broken before flags into lines that fit a page."""
+    whole = re.sub(" (?!--)", "\0", command)
+    lines = textwrap.wrap(whole, 100, break_long_words=False, break_on_hyphens=False)
+    return " \\\n    ".join(lines).replace("\0", " ")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -84,10 +84,10 @@ class Args:
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
     cuda: bool = True  # train on the GPU, where there is one
     backend: Literal["nccl", "gloo"] = "nccl"  # between GPUs; CPUs always talk by gloo
-    device_ids: tuple[int, ...] = ()  # GPU of each process of this machine, as in 0 0 1 1; by default 0 1 2 …
+    device_ids: tuple[int, ...] = ()  # GPU of each process here, as in 0 1 (0 0 1 1: by gloo); by default 0 1 2 …
     num_threads: int | None = None  # CPU threads of a process; by default OMP_NUM_THREADS, which torchrun sets to 1
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
-    env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; by default one a core
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; fp32 is TF32 on a GPU
+    env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; by default its share of cores
     compile: bool = False  # compile policy, advantages and gradient by torch.compile, for a minute or two at the start
     cuda_graphs: bool = False  # launch policy, advantages and gradient as one CUDA graph each
 
@@ -371,8 +371,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # what acts; aligned alike: same bits
-    acting.network.to(agent.dtype)  # its weights stay in --precision …
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # acts; flat like agent, for the same bits
+    acting.network.to(agent.dtype)  # so load_state_dict casts the weights once an update, not in every call
     dist.broadcast(parameters.data, 0)  # [aux-2] the seed alone is enough only where torch is the same
     act, estimate, differentiate = tensor_functions(agent, acting, parameters, args)
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
@@ -394,7 +394,7 @@ def train(args: Args, run: "Run") -> None:
         optimizer.param_groups[0]["lr"] = learning_rate
 
         # Collect
-        acting.load_state_dict(agent.state_dict())  # … so that they are cast here, not in every call
+        acting.load_state_dict(agent.state_dict())
         if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
             seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(world_size * N)
             seeds = seeds[rank * N : (rank + 1) * N]  # [aux-2]
@@ -501,7 +501,7 @@ def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | N
 
 
 # ---------------------------------------------------------------------------------------------------------------- Torch
-SUFFIX, write_state = ".pt", torch.save  # of checkpoints
+SUFFIX, write_state, NO_MEMORY = ".pt", torch.save, (MemoryError, torch.OutOfMemoryError)  # of checkpoints
 read_state = partial(torch.load, map_location="cpu", weights_only=True)  # runs no code of the file
 
 
@@ -531,10 +531,10 @@ def restore(kept: dict, state: dict) -> None:
 
 def fit_to_machine(args: Args, resumed: bool = False) -> Args:
     """The arguments with what this machine decides: `cuda` is for where there is a GPU. A resumed run keeps to them."""
-    gpu = torch.cuda.is_available()
+    gpu, threads = torch.cuda.is_available(), args.num_threads
     if args.cuda and not gpu and (resumed or "--cuda" in sys.argv):
         fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
-    return replace(args, cuda=args.cuda and gpu, num_threads=args.num_threads or torch.get_num_threads())
+    return replace(args, cuda=args.cuda and gpu, num_threads=torch.get_num_threads() if threads is None else threads)
 
 
 # ------------------------------------------------------------------------------------------------------------------ Run
@@ -546,7 +546,7 @@ class Run:
         self.state = self.folder = self.tracker = self.stop_signal = None
         self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
         self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # begun lines
+        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # clears one
         if (args.resume, args.evaluate) != (None, None):
             self.checkpoint, self.state = self.load()
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
@@ -558,14 +558,14 @@ class Run:
         """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
         path = Path(self.args.resume or self.args.evaluate or "''")
         file = max(path.glob(f"checkpoints/*{SUFFIX}"), key=lambda x: x.stem.isdigit() and int(x.stem), default=path)
-        if (self.args.resume and self.args.evaluate) or (file == path and (self.args.resume or path.is_dir())):
-            fail(f"{path}: --resume takes a run folder that has checkpoints, --evaluate that or one of them; not both")
+        if (self.args.resume and self.args.evaluate) or (file == path and (self.args.resume or not path.is_file())):
+            fail(f"{path}: --resume takes a folder with {SUFFIX} checkpoints, --evaluate it or one of them; not both")
         try:
             if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
                 raise ValueError(f"{damaged} has a wrong checksum")
             state = read_state(file)
             if state["script"] != Path(__file__).stem:
-                raise ValueError(f"it was written by {state['script']}.py")
+                fail(f"{file}: was written by {state['script']}.py; use that script")
             state["args"] = asdict(Args(**state["args"]))  # with the defaults of arguments that came later
         except Exception as error:  # a damaged or hostile file can raise anything
             fail(f"{file}: not a whole checkpoint ({type(error).__name__}: {error}); move it away or name another")
@@ -624,7 +624,7 @@ class Run:
 
     def open(self) -> None:
         """Makes the run folder, or cuts the rows of a resumed one back to the checkpoint, and opens what is written."""
-        self.folder = self.folder or create_run_folder(self.args, self.typed)
+        self.folder = self.folder or create_run_folder(self.args, self.typed, self.launcher)
         lock = self.resources.enter_context((self.folder / "lock").open("a+"))
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, in whatever way
@@ -756,7 +756,7 @@ def attempt(action, *arguments) -> None:
         print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
 
 
-def create_run_folder(args: Args, typed: Args) -> Path:
+def create_run_folder(args: Args, typed: Args, launcher: list[str]) -> Path:
     """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
     name, now = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
     folder = next(x for i in range(1024) if not (x := Path("runs", f"{name}{now + i}")).exists())
@@ -772,7 +772,7 @@ def create_run_folder(args: Args, typed: Args) -> Path:
     config = {
         "arguments": asdict(typed),
         "resolved": {name: x for name, x in asdict(args).items() if x != getattr(typed, name)},
-        "command": shlex.join(["python", *sys.argv]),
+        "command": shlex.join([*launcher, *sys.argv]),
         "versions": {"python": sys.version.split()[0], **versions},
         "hardware": {"cpu": cpu, "cores": os.cpu_count(), "gpus": gpus.splitlines()},
         "git_commit": shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip() or None,
@@ -817,7 +817,7 @@ def validate(args: Args) -> None:
             importlib.import_module("wandb")
     except Exception as error:  # an unknown id, a missing package, no display: each raises something else
         flags = f"--env-id {args.env_id}{' --capture-video' * args.capture_video}{' --track' * args.track}"
-        unknown = "; other packages' are module:Name-v0, Atari games are ppo_atari.py's"
+        unknown = "; other packages' are module:Name-v0, Atari games NameNoFrameskip-v4, for ppo_atari.py"
         fail(f"{flags}: {type(error).__name__}: {error}{unknown * isinstance(error, gym.error.UnregisteredEnv)}")
 
 
@@ -836,7 +836,7 @@ def main(args: Args) -> Path | None:
     try:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
-    except (OSError, MemoryError) as error:  # a full disk, say
+    except (OSError, *NO_MEMORY) as error:  # a full disk, say
         go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
         fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
@@ -936,8 +936,10 @@ def choose_gpu(args: Args) -> None:
     """Takes one of this machine's GPUs for this process."""
     here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count() if args.cuda else 0
     chosen = args.device_ids or range(here)
-    if (gpus or args.device_ids) and (len(chosen) < here or not set(chosen) <= set(range(gpus))):
-        fail(f"--device-ids {' '.join(map(str, chosen))}: must name one of {gpus} GPUs for each of {here} processes")
+    count = len({*chosen[:here]} if args.backend == "nccl" else chosen)  # NCCL takes a GPU for one process alone
+    if (gpus or args.device_ids) and (count < here or not set(chosen) <= set(range(gpus))):
+        which = f"one of {gpus} GPUs for each of {here} processes, another for each but with --backend gloo"
+        fail(f"--device-ids {' '.join(map(str, chosen))}: must name {which}")
     if gpus:
         torch.cuda.set_device(chosen[int(os.environ.get("LOCAL_RANK", 0))])
 

@@ -383,7 +383,7 @@ def test_a_checkpoint_of_the_parent(train, capsys):
     folder = train(total_timesteps=32)
     with pytest.raises(SystemExit):
         ppo_atari.main(ppo_atari.Args(evaluate=str(folder)))
-    assert "it was written by ppo_atari_lstm.py" in error_line(capsys.readouterr().err, ppo_atari)
+    assert "was written by ppo_atari_lstm.py; use that script" in error_line(capsys.readouterr().err, ppo_atari)
 
 
 # ------------------------------------------------------------------------------------------------------------ Learning

@@ -247,7 +247,7 @@ def test_a_number_out_of_range_as_typed(refused):
     assert_names(refused("--gamma=1.1"), "--gamma 1.1: must be a number from 0")
 
 
-@pytest.mark.parametrize("number", [-1, 1025, 2**40])
+@pytest.mark.parametrize("number", [-1, 0, 1025, 2**40])
 def test_threads_that_no_machine_has(refused, number):
     """With 100,000 of them torch ends in a segmentation fault, with more in an overflow."""
     assert_names(refused("--num-threads", number), f"--num-threads {number}: ", "to 1024")
@@ -429,7 +429,7 @@ def test_a_run_folder_without_checkpoints(refused, half, flag):
 
 def test_resume_takes_a_run_folder(refused, half):
     checkpoint = half / "checkpoints" / "20.pt"
-    assert_names(refused("--resume", checkpoint), f"{checkpoint}: --resume takes a run folder")
+    assert_names(refused("--resume", checkpoint), f"{checkpoint}: --resume takes a folder with .pt checkpoints")
     assert_names(refused("--resume", half, "--evaluate", half), "--resume", "--evaluate")
 
 
@@ -616,13 +616,18 @@ def test_a_damaged_checkpoint(refused, half, flag, damage):
 
 @pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
 def test_an_empty_variable_starts_no_training(refused, flag):
-    assert_names(refused(flag, ""), "not a whole checkpoint", "name another")
+    assert_names(refused(flag, ""), "--resume takes a folder with .pt checkpoints")
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
+def test_a_run_that_is_not_there(refused, flag):
+    assert_names(refused(flag, "runs/RUN"), "runs/RUN: --resume takes a folder with .pt checkpoints")
 
 
 def test_a_run_without_a_checkpoint_is_no_damaged_one(refused, half):
     shutil.rmtree(half / "checkpoints")
     (half / "checkpoints").mkdir()
-    assert_names(refused("--evaluate", half), f"{half}: --resume takes a run folder that has checkpoints, --evaluate")
+    assert_names(refused("--evaluate", half), f"{half}: --resume takes a folder with .pt checkpoints, --evaluate")
 
 
 def test_no_flipped_byte_goes_unnoticed(trained, in_tmp_path, capsys):

@@ -432,7 +432,7 @@ def test_a_checkpoint_of_ppo(in_tmp_path, capsys, flag):
     with pytest.raises(SystemExit) as stop:
         ppo_multidiscrete.main(ppo_multidiscrete.Args(**{flag: str(folder)}))
     assert stop.value.code == 2
-    assert "it was written by ppo.py" in error_line(capsys.readouterr().err, ppo_multidiscrete)
+    assert "was written by ppo.py; use that script" in error_line(capsys.readouterr().err, ppo_multidiscrete)
 
 
 # -------------------------------------------------------------------------------------------- The same as ppo.py's runs

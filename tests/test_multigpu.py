@@ -1,6 +1,7 @@
 """What the data-parallel scripts add: several processes learn what one would, and survive the loss of one."""
 
 import gc
+import json
 import multiprocessing
 import os
 import re
@@ -226,6 +227,8 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path, capsys):
     resume = f"torchrun --standalone --nproc_per_node=2 {SCRIPT} --resume {folder}"
     assert f"stopped after update {reached}, which is saved; go on with: {resume}\n" in stdout
     assert len(state(folder, reached)["rng"]) == 2
+    command = json.loads((folder / "config.json").read_text())["command"]
+    assert command.startswith(f"torchrun --standalone --nproc_per_node=2 {SCRIPT} --")
     with pytest.raises(SystemExit):
         ppo.main(ppo.Args(resume=str(folder), env_id=SMALL["env_id"]))
     assert "was written by 2 processes, not 1" in capsys.readouterr().err
@@ -314,11 +317,14 @@ def gpus(monkeypatch):
     return choose
 
 
-def test_the_gpu_of_a_process_goes_by_its_local_rank(gpus):
+def test_the_gpu_of_a_process_goes_by_its_local_rank(gpus, capsys):
     assert gpus(5, 1, 2) == ["cpu:gloo,cuda:nccl", 1]
     assert gpus(6, 2, 4, device_ids=(0, 0, 1, 1), backend="gloo") == ["gloo", 1]
-    with pytest.raises(SystemExit):
-        gpus(0, 0, 4)  # two of four would have none
+    for arguments in ({}, {"device_ids": (0, 0, 1, 1)}):  # two would have none, or share one, which NCCL refuses
+        with pytest.raises(SystemExit):
+            gpus(0, 0, 4, **arguments)
+        said = "of 2 GPUs for each of 4 processes, another for each but with --backend gloo"
+        assert said in capsys.readouterr().err
 
 
 def test_without_cuda_no_process_needs_a_gpu(gpus):

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import ppo
 import pytest
+import torch
 from helpers import (
     SCRIPT,
     SMALL,
@@ -415,6 +416,20 @@ def test_a_full_disk_ends_the_run_with_one_line(undisturbed, half, size):
     resume(half)
     assert_same_run(half, undisturbed)
     assert not list(half.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("kind", [MemoryError, torch.OutOfMemoryError])
+def test_too_little_memory_ends_the_run_with_one_line(in_tmp_path, monkeypatch, capsys, kind):
+    def train_too_much(args, run):
+        run.keep()
+        next(run.updates())
+        raise kind("Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(ppo, "train", train_too_much)
+    with pytest.raises(SystemExit) as ended:
+        train()
+    line = error_line(capsys.readouterr().err)
+    assert ended.value.code == 1 and "Tried to allocate 20.00 GiB; what was saved" in line
 
 
 def test_a_full_disk_before_the_first_checkpoint(in_tmp_path):

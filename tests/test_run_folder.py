@@ -194,7 +194,7 @@ def test_the_commit_is_that_of_the_script(in_tmp_path, monkeypatch):
 
 def test_two_runs_of_the_same_second_get_two_folders(in_tmp_path, monkeypatch):
     monkeypatch.setattr(ppo.time, "time", lambda: 1_800_000_000.5)
-    folders = [ppo.create_run_folder(ppo.Args(), ppo.Args()) for _ in range(3)]
+    folders = [ppo.create_run_folder(ppo.Args(), ppo.Args(), ["python"]) for _ in range(3)]
     assert len(set(folders)) == 3
     assert all((folder / "checkpoints").is_dir() for folder in folders)
 
