@@ -39,6 +39,7 @@ from shared import checkpoints, defaults, identity, in_parallel, portable, slim,
 
 try:
     import matplotlib
+    from bokeh.resources import Resources
     from scipy.stats import bootstrap, t, trim_mean
 except ImportError as missing:
     tool = Path(sys.argv[0]).name  # or compare.py, which imports this file
@@ -55,6 +56,7 @@ LAST = 100  # episodes that a run's result is the mean of
 LONG_ENOUGH = 10  # seconds of training from which on steps per second are more than start-up and noise
 POINTS = 201  # of a curve
 BROWSER_POINTS = 101  # of a curve in the HTML report
+BOKEH = Resources("inline", components=["bokeh", "bokeh-api"], log_level="error")  # what the page draws with
 PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023"]
 
 
@@ -765,10 +767,11 @@ def page_data(runs: list[Run], output: Path) -> dict:
 
 
 def write_page(runs: list[Run], output: Path) -> None:
-    """output/index.html, which needs nothing but the videos beside it."""
+    """output/index.html, which needs nothing but the videos beside it: BokehJS, 1.4 MB, stands in it."""
     data = json.dumps(page_data(runs, output), separators=(",", ":"), allow_nan=False)
     data = data.replace("<", "\\u003c")  # so that no name or source in it can end the script element
-    before, after = TEMPLATE.read_text().split("{{ DATA }}")
+    page = TEMPLATE.read_text().replace("{{ BOKEH }}", "\n".join(BOKEH.js_raw))
+    before, after = page.split("{{ DATA }}")
     write_whole(output / "index.html", before + data + after)
 
 

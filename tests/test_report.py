@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,6 +20,7 @@ import pytest
 import report
 import shared
 from helpers import train, type_here, type_in_the_readmes_environment
+from PIL import Image
 from scipy.stats import t
 
 ROOT = Path(__file__).parents[1]
@@ -441,8 +444,11 @@ def test_report_of_run_folders(runs):
         assert (runs / "report" / f"{name}.png").stat().st_size > 10_000
         assert "Toy-v0, 3 seeds" in (runs / "report" / f"{name}.svg").read_text()
     page = (runs / "report" / "index.html").read_text()
-    assert not re.search(r"(src|href)=|https?://(?!www.w3.org)", page.split('<script type="application/json"')[0])
-    assert page.count("</script>") == 2  # a source that holds one can't end the page's
+    (data,) = re.findall(r'id="data">(.*?)</script>', page)
+    rest = page.replace("\n".join(report.BOKEH.js_raw), "").replace(data, "")
+    assert len(rest) < 30_000 and not re.search(r"(src|href)=|https?://", rest)
+    assert len(page) < 5_000_000
+    assert page.count("</script>") == 3  # a source that holds one can't end the page's
 
 
 def write_levels(run, training, test, step=400):
@@ -782,25 +788,80 @@ def click(browser, selector):
     browser.execute_script("document.querySelector(arguments[0]).click()", selector)
 
 
+def titles(browser, section):
+    return [title for title in texts(browser, f"{section} h3") if title]  # a hidden one's text is empty
+
+
+def figures(browser, section):
+    """What Bokeh has drawn in the visible panels of a section. Waits until it has."""
+    script = """
+        const [section, done] = arguments;
+        const plots = [...document.querySelectorAll(`${section} .panel:not([hidden]) .plot:not([hidden])`)];
+        const look = () => {
+          const views = plots.map((plot) => Bokeh.index.roots.find((view) => plot.contains(view.el)));
+          if (!views.every((view) => view?.model.document.is_idle)) return setTimeout(look, 20);
+          requestAnimationFrame(() => setTimeout(() => done(views.map(({ model }) => {
+            const { script, mean, outlineY } = model.renderers[0].data_source.data, values = outlineY.flat();
+            const figure = { id: model.id, label: model.below[0].axis_label, script, mean };
+            figure.outline = [Math.min(...values), Math.max(...values)];
+            figure.ranges = [model.x_range, model.y_range].map(({ start, end }) => [start, end]);
+            return figure;
+          })), 50));
+        };
+        look();"""
+    return browser.execute_async_script(script, section)
+
+
+def read_at_the_middle(browser, selector, right=0):
+    """The lines that appear when the pointer stands there in a panel, or so many pixels to its right."""
+    from selenium.webdriver import ActionChains
+
+    plot = browser.find_element("css selector", selector)
+    browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", plot)
+    figures(browser, selector.split(" ")[0])
+    ActionChains(browser).move_to_element_with_offset(plot, right, 0).perform()
+    figures(browser, selector.split(" ")[0])
+    (tooltip,) = browser.find_elements("css selector", ".bk-Tooltip")
+    return tooltip.shadow_root.find_element("css selector", ".bk-tooltip-content").text.split("\n")
+
+
+def colours_in(browser, selector):
+    """How often each colour is in a panel as the screen shows it."""
+    figures(browser, selector.split(" ")[0])
+    picture = Image.open(io.BytesIO(browser.find_element("css selector", selector).screenshot_as_png)).convert("RGB")
+    return Counter(picture.getpixel((x, y)) for x in range(picture.width) for y in range(picture.height))
+
+
 def test_the_page_in_a_browser(browser, runs):
     browser.get((runs / "report" / "index.html").as_uri())
     assert texts(browser, "#about") == ["13 runs, 12 of them ended, 2 scripts, 2 environments"]
     assert len(texts(browser, "#summary tr")) == 1 + 4
     assert "gap" not in texts(browser, "#summary tr")[0]
-    assert texts(browser, "#curves h3") == ["Other-v0", "Toy-v0"] and len(texts(browser, "#losses svg")) == 2
-    assert len(browser.find_elements("css selector", "#curves polyline")) == 4
+    assert titles(browser, "#curves") == ["Other-v0", "Toy-v0"]
+    both = figures(browser, "#curves")
+    assert [figure["script"] for figure in both] == [["mine", "ppo"]] * 2 and len(figures(browser, "#losses")) == 2
     assert len(texts(browser, "details.run")) == 13 and len(texts(browser, ".warn")) == 1
 
     click(browser, "#environment input[value='Other-v0']")  # filters
-    assert texts(browser, "#curves h3") == ["Toy-v0"] and len(texts(browser, "details.run")) == 7
+    assert titles(browser, "#curves") == ["Toy-v0"] and len(texts(browser, "details.run")) == 7
     click(browser, "#script input[value='mine']")
     assert len(texts(browser, "#summary tr")) == 1 + 1 and len(texts(browser, "details.run")) == 4
     assert "environment=Toy-v0" in browser.current_url and "script=ppo" in browser.current_url
-    before = browser.find_element("css selector", "#curves polyline").get_attribute("points")
+    (before,) = figures(browser, "#curves")
+    assert before["id"] == both[1]["id"] and before["script"] == ["ppo"]  # the same figure, with other data
+    for figure, highest in ((both[1], 176), (before, 90.5)):  # mean return of the last 100 episodes, and its spread
+        (start, end), (low, high) = figure["ranges"]
+        assert (start, end) == (0, 400) and figure["outline"] == pytest.approx([0, highest], abs=3)
+        assert low < figure["outline"][0] and highest < high < 1.1 * highest + 5  # y follows what is shown
     click(browser, "#axis input[value='seconds']")
-    assert "seconds of training" in texts(browser, "#curves svg")[0]
-    end = browser.find_element("css selector", "#curves polyline").get_attribute("points")
-    assert abs(len(before.split()) - len(end.split())) < 3  # an episode every tenth of a second: the same curve
+    (after,) = figures(browser, "#curves")
+    assert [before["label"], after["label"]] == ["environment steps", "seconds of training"]
+    assert after["id"] == before["id"] and after["ranges"][0] == [0, 40]
+    assert abs(len(before["mean"][0]) - len(after["mean"][0])) < 3  # an episode every tenth of a second: the same curve
+    assert titles(browser, "#losses") == ["Toy-v0, losses/policy_loss"]
+    browser.find_element("css selector", "#metric option[value='charts/SPS']").click()
+    assert titles(browser, "#losses") == ["Toy-v0, charts/SPS"] and "metric=charts" in browser.current_url
+    assert set(figures(browser, "#losses")[0]["mean"][0]) == {10}
 
     summary, command, source = "details.run:nth-child(1) > summary", "details.run:nth-child(1) .command", "pre.source"
     assert "ppo" in texts(browser, summary)[0] and "seed 1" in texts(browser, summary)[0]
@@ -818,9 +879,56 @@ def test_the_page_in_a_browser(browser, runs):
 
     browser.get("about:blank")  # the address alone leads back to the view
     browser.get((runs / "report" / "index.html").as_uri() + "#script=mine&environment=Other-v0&axis=seconds")
-    assert len(texts(browser, "details.run")) == 3 and texts(browser, "#curves h3") == ["Other-v0"]
+    assert len(texts(browser, "details.run")) == 3 and titles(browser, "#curves") == ["Other-v0"]
+    (figure,) = figures(browser, "#curves")
+    assert figure["script"] == ["mine"] and figure["label"] == "seconds of training"
+    loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert not [name for name in loaded if not name.startswith("file:")]
     errors = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert not errors, errors
+
+
+def test_the_curves_can_be_read(browser, runs):
+    browser.get((runs / "report" / "index.html").as_uri())
+    figures(browser, "#curves")
+    browser.execute_script("for (const { model } of Bokeh.index.roots) model.frame_width = 300")
+    for right in (0, 1, 2):  # one of three pixels is a point of the grid
+        lines = read_at_the_middle(browser, "#curves .plot", right)
+        for line, script, gain in zip(lines, ("mine", "ppo"), (2, 1), strict=True):
+            step, mean = re.fullmatch(rf"{script} at (\d+): ([\d.]+) ± 1", line).groups()
+            assert 150 < int(step) < 250 and float(mean) == pytest.approx(gain * (int(step) - 50) / 4 + 2, abs=1)
+    assert browser.find_element("css selector", "#curves .panel").get_attribute("aria-label") == "Other-v0"
+
+
+def test_the_curves_have_the_colours_of_their_script_and_of_the_scheme(browser, runs):
+    browser.get((runs / "report" / "index.html").as_uri())
+    ppo, grid = (224, 123, 0), {"light": (223, 227, 234), "dark": (48, 56, 70)}
+    for scheme, other in (("light", "dark"), ("dark", "light")):  # the second while the page is open
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        found = colours_in(browser, "#curves .plot")
+        assert found[ppo] > 50 and found[grid[scheme]] > 500 and not found[grid[other]]
+    click(browser, "#script input[value='ppo']")
+    assert not colours_in(browser, "#curves .plot")[ppo]
+
+
+def test_panels_say_when_there_is_nothing_to_show(browser, report_here, tmp_path):
+    for env_id in ("Toy-v0", "Other-v0"):
+        make_run(tmp_path / "runs", 1, np.arange(200.0), env_id=env_id)
+    metrics = next((tmp_path / "runs").glob("Toy-v0*/metrics.csv"))
+    metrics.write_text(re.sub(r"[\d.]+$", "nan", metrics.read_text(), flags=re.MULTILINE))
+    report_here("runs")
+    browser.get((tmp_path / "report" / "index.html").as_uri())
+    assert texts(browser, "#losses .panel") == [
+        "Other-v0, losses/policy_loss",
+        "Toy-v0, losses/policy_loss\nnothing to show",
+    ]
+    assert len(figures(browser, "#losses")) == 1 and not texts(browser, "#losses + p")[0]
+    for metrics in (tmp_path / "runs").glob("*/metrics.csv"):
+        metrics.unlink()
+    report_here("runs")
+    browser.get((tmp_path / "report" / "index.html").as_uri())
+    assert not titles(browser, "#losses") and texts(browser, "#losses + p") == ["These runs have no metrics.csv."]
 
 
 def test_names_in_the_page_are_text(browser, report_here, tmp_path):
@@ -835,7 +943,9 @@ def test_names_in_the_page_are_text(browser, report_here, tmp_path):
     browser.implicitly_wait(5)
     assert browser.find_elements("css selector", ".command")
     browser.implicitly_wait(0)
-    assert browser.title == "PPO runs" and texts(browser, "#curves h3") == [evil]
+    (line,) = read_at_the_middle(browser, "#curves .plot")
+    assert line.startswith(f"{evil} at ")
+    assert browser.title == "PPO runs" and titles(browser, "#curves") == [evil]
 
 
 def test_last_videos_stand_side_by_side(browser, report_here, tmp_path):
@@ -876,5 +986,13 @@ def test_the_page_fits_a_telephone(browser, runs):
     narrow = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
     browser.get((runs / "report" / "index.html").as_uri())
+    assert len(read_at_the_middle(browser, "#curves .plot")) == 2
+    assert browser.execute_script("return document.documentElement.scrollWidth") == 390
+    for x in range(150, 230, 10):  # a finger that goes to the right reads, and doesn't scroll
+        event = {"type": "touchMove" if x > 150 else "touchStart", "touchPoints": [{"x": x, "y": 422}]}
+        browser.execute_cdp_cmd("Input.dispatchTouchEvent", event)
+        figures(browser, "#curves")
+    assert len(browser.find_elements("css selector", ".bk-Tooltip")) == 1
+    browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     assert browser.execute_script("return document.documentElement.scrollWidth") == 390
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
