@@ -450,6 +450,36 @@ def test_the_page_says_of_hopper_what_the_kept_runs_do():
         assert ablate.verdict(found[name].last) == "no difference seen"
 
 
+def test_the_page_says_of_walker2d_what_the_kept_runs_do():
+    suite = ablate.load(report.RESULTS / "ablations")["continuous"]
+    text = " ".join((ROOT / "docs" / "ablations.md").read_text().split())
+    found = {}
+    for env_id, of_name in suite.items():
+        found[env_id] = {name: ablate.compare(of_name[""], runs) for name, runs in of_name.items() if name}
+    of_name, walker = suite["Walker2d-v4"], found["Walker2d-v4"]
+    assert {x.seeds for x in walker.values()} == {5} and len(walker) == 19, "all of the suite"
+    ends = np.sort([round(run.result) for run in of_name[""].values()])
+    assert f"five runs without a change end at {ends[0]:,} to {ends[-1]:,}, further apart than on Hopper" in text
+    worse = {name for name, x in walker.items() if ablate.verdict(x.last) == "worse"}
+    of_hopper = {name for name, x in found["Hopper-v4"].items() if ablate.verdict(x.last) == "worse"}
+    assert worse == of_hopper | {"cont-3"} and "five changes cost every seed: the four of Hopper" in text
+    assert all((walker[name].last < 0).all() for name in worse)
+    elsewhere = {ablate.verdict(found[env_id]["cont-3"].last) for env_id in ("HalfCheetah-v4", "Hopper-v4")}
+    assert elsewhere == {"no difference seen"} and "of which nothing is seen on the other two tasks" in text
+    assert sum("stopped_at" in run.config for run in of_name["cont-5"].values()) == 1
+    assert "of `cont-5` one run of five diverges" in text
+    ends = np.sort([round(run.result) for run in of_name["core-5"].values()])
+    assert f"three seeds end at {ends[0]:,} to {ends[2]:,} and two at {ends[3]:,} and {ends[4]:,}" in text
+    assert f"on Hopper, and {-walker['core-5-one-step'].last.mean():,.0f} on Walker2d" in text
+    for name in ("cont-4", "cont-7", "core-11"):
+        assert ablate.verdict(walker[name].last) == "no difference seen"
+    assert (walker["plus-1"].last > 0).all()
+    page = " ".join((ROOT / "docs" / "how-an-episode-ends.md").read_text().split())
+    plus = [found[env_id]["plus-1"].last for env_id in ("Hopper-v4", "Walker2d-v4")]
+    said = (f"{x.mean():.0f} [{low:.0f}, {high:.0f}]" for x in plus for low, high in [ablate.interval(x)])
+    assert "every seed does better with it](ablations.md#continuous-actions): by {} and by {}".format(*said) in page
+
+
 def test_pictures_are_logarithmic_only_where_one_effect_would_squeeze_the_others(monkeypatch):
     scales = {}
 
