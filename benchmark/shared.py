@@ -45,8 +45,8 @@ def portable(command: str) -> str:
 def folded(command: str) -> str:
     """A command line broken before flags into lines that fit a page."""
     whole = re.sub(" (?!--)", "\0", command)
-    lines = textwrap.wrap(whole, 100, break_long_words=False, break_on_hyphens=False)
-    return " \\\n    ".join(lines).replace("\0", " ")
+    how = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+    return " \\\n".join(textwrap.wrap(whole, 96, **how)).replace("\0", " ")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
