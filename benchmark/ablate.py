@@ -426,12 +426,16 @@ def results_table(of_name: dict[str, Seeds]) -> str:
 
 def list_of_all(suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
     """Markdown: every ablation, what stands in the detail's place and how."""
-    rows, measured = [], {name for suite in suites.values() for of_name in suite.values() for name in of_name}
+    rows, seeds = [], defaultdict(int)
+    for of_name in (of_name for suite in suites.values() for of_name in suite.values()):
+        for name, runs in of_name.items():
+            seeds[name] = max(seeds[name], len(runs))
     for ablation in manifest()[0].values():
         how = f"`{ablation.flag}`, " if ablation.flag else ""
         if ablation.diff.is_file():
             how += f"[{ablation.diff.name}](../benchmark/ablations/{ablation.diff.name})"
-        trained = "yes" if ablation.name in measured else "no: " + ablation.idle if ablation.idle else "not measured"
+        few = f"{seeds[ablation.name]} of {LEAST_SEEDS} seeds" if seeds[ablation.name] else "not measured"
+        trained = "yes" if seeds[ablation.name] >= LEAST_SEEDS else f"no: {ablation.idle}" if ablation.idle else few
         rows.append([link(ablation), ablation.title, how.removesuffix(", "), trained])
     return report.markdown(["detail", "in its place", "by", "trained"], rows)
 
@@ -521,7 +525,7 @@ def forest(environments: dict[str, dict[str, Seeds]], path: Path) -> None:
 
 
 def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
-    """The line of a detail's section that says what it is worth."""
+    """The line of a detail's section that says what it is worth, by environments in which enough seeds were trained."""
     parts, idle = [], ""
     for ablation in manifest()[0].values():
         if ablation.tag != tag:
@@ -529,7 +533,8 @@ def worth(tag: str, suites: dict[str, dict[str, dict[str, Seeds]]]) -> str:
         idle = idle or ablation.idle
         of_words = defaultdict(list)
         for environment, of_name in ((x, y) for suite in suites.values() for x, y in suite.items()):
-            if found := compare(of_name[""], of_name.get(ablation.name, {})):
+            found = compare(of_name[""], of_name.get(ablation.name, {}))
+            if found and found.seeds >= LEAST_SEEDS:
                 words = verdict(found.last)
                 numbers = [in_words(found.last)] * (words != "no difference seen")
                 if verdict(found.area) in ("better", "worse"):

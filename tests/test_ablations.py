@@ -291,6 +291,10 @@ def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
     )
     suites = ablate.load(tmp_path / "kept")
     assert ablate.worth("core-6", suites) == "Worth: not measured."
+    del suites["core"]["CartPole-v1"]["core-3"][1]
+    assert ablate.worth("core-3", suites) == "Worth: not measured.", "four seeds have no interval"
+    assert "| 4 of 5 seeds |" in ablate.list_of_all(suites)
+    suites = ablate.load(tmp_path / "kept")
     assert ablate.in_short(suites).splitlines() == [
         "- **Worse**:",
         "    - ε = 1e-8 ([core-3](details.md#core-3)): CartPole-v1 **−13.0 [−14.8, −11.2]**.",
