@@ -97,7 +97,7 @@ def read(name: str, pattern: str, only: list[str], steps: int | None) -> dict[st
     if len(groups) > 1:
         versions = {label: next(iter(sets.values()))[0].version for label, sets in groups.items()}
         if len({*versions.values()}) > 1:  # of one script: each is told by what --only takes
-            groups = {label if "version=" in label else f"{label} version={versions[label]}" for label in groups}
+            groups = [label if "version=" in label else f"{label} version={versions[label]}" for label in groups]
         several = "; ".join(groups)
         fail(f"{name} {pattern}: holds runs of several kinds ({several}); choose one by {option} ARGUMENT=VALUE")
     (environments,) = groups.values()

@@ -132,7 +132,9 @@ def test_the_returns_of_the_gallery_are_those_of_the_kept_weights(agent, tmp_pat
     script = ROOT / "cleanrl" / f"{agent.script}.py"
     type_here("--evaluate", agent.folder, "--episodes", gallery.EPISODES, script=script)
     played = [float(re.match(r"episode \d+: return (\S+),", line)[1]) for line in episodes(capsys)]
-    assert np.mean(played) == pytest.approx(np.mean(last), rel=0.02)  # another machine rounds differently
+    # another machine rounds differently, and then episodes of MuJoCo are others: four deviations of such a difference
+    spread = 4 * np.std(last) * np.sqrt(2 / len(last))
+    assert np.mean(played) == pytest.approx(np.mean(last), rel=0.02, abs=spread)
     if agent.place < 3:  # the strip shows agents that can do it
         least = {"CartPole": 475, "LunarLanderContinuous": 200, "HalfCheetah": 2500}
         assert np.mean(last) > least[gallery.STRIP[agent.place]]
