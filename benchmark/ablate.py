@@ -207,7 +207,8 @@ def make_jobs(args: Args) -> list[sweep.Job]:
             job.point = name or "untouched"
             jobs.append(job)
     for job in jobs:
-        job.state = "kept" if args.skip_kept and is_kept(job) else job.state
+        if args.skip_kept and is_kept(job):
+            job.state = "kept"
     order = [name or "untouched" for name in commands]
     return sorted(jobs, key=lambda job: (suite["env_ids"].index(job.env_id), job.seed, order.index(job.point)))
 
