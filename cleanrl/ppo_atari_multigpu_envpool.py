@@ -86,7 +86,7 @@ class Args:
     backend: Literal["nccl", "gloo"] = "nccl"  # between GPUs; CPUs always talk by gloo
     device_ids: tuple[int, ...] = ()  # GPU of each process here, as in 0 1 (0 0 1 1: by gloo); by default 0 1 2 …
     num_threads: int | None = None  # CPU threads of a process; by default OMP_NUM_THREADS, which torchrun sets to 1
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; fp32 is TF32 on a GPU
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
     env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; by default its share of cores
     compile: bool = False  # compile policy, advantages and gradient by torch.compile, for a minute or two at the start
     cuda_graphs: bool = False  # launch policy, advantages and gradient as one CUDA graph each
@@ -546,7 +546,7 @@ class Run:
         self.state = self.folder = self.tracker = self.stop_signal = None
         self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
         self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # clears one
+        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # of a line
         if (args.resume, args.evaluate) != (None, None):
             self.checkpoint, self.state = self.load()
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent

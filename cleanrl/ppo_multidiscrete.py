@@ -492,7 +492,7 @@ class Run:
         self.state = self.folder = self.tracker = self.stop_signal = None
         self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
         self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # clears one
+        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # of a line
         if (args.resume, args.evaluate) != (None, None):
             self.checkpoint, self.state = self.load()
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent

@@ -92,7 +92,7 @@ class Args:
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
     cuda: bool = True  # train on the GPU, where there is one
     num_threads: int | None = None  # CPU threads of torch, which change last bits; by default OMP_NUM_THREADS, or cores
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256; fp32 is TF32 on a GPU
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256; bf16 is faster
     channels_last: bool = True  # the order of activations in memory: channels of a pixel together; off is slower
     malloc_tuning: bool = True  # let glibc keep freed memory instead of asking Linux for new pages; off is slower
 
@@ -533,7 +533,7 @@ class Run:
         self.state = self.folder = self.tracker = self.stop_signal = None
         self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
         self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # clears one
+        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # of a line
         if (args.resume, args.evaluate) != (None, None):
             self.checkpoint, self.state = self.load()
             self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
