@@ -47,6 +47,7 @@ ABLATIONS = ROOT / "benchmark" / "ablations"
 DOCS, KEPT = ROOT / "docs", ROOT / "benchmark" / "results" / "ablations"
 LEAST_SEEDS = 5  # for an interval
 LINEAR = 10  # differences beyond are drawn on a logarithmic scale where one is far larger than the others
+ELSEWHERE = ", another machine"
 BY_CHANCE = (LEAST_SEEDS, 10), (1 / 12, 1 / 19)  # seeds → share of intervals that leave out 0 with no effect
 
 
@@ -58,7 +59,7 @@ class Args:
     env_ids: list[str] = field(default_factory=list)  # environments, instead of the suite's
     start_seed: int = 1  # the first seed
     num_seeds: int | None = None  # seeds from there, instead of as many as the suite says
-    skip_kept: bool = False  # leave out what `keep` has stored, of whatever machine
+    skip_kept: bool = False  # leave out what `keep` has stored, but the untouched runs beside those that are to be made
     arguments: str = ""  # further arguments for all the runs, as one string
     workers: int = 1  # runs at a time
     threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
@@ -206,8 +207,10 @@ def make_jobs(args: Args) -> list[sweep.Job]:
         for job in sweep.make_jobs(wanted):
             job.point = name or "untouched"
             jobs.append(job)
-    for job in jobs:
-        if args.skip_kept and is_kept(job):
+    kept = [job for job in jobs if args.skip_kept and is_kept(job)]
+    wanted = {(job.env_id, job.seed) for job in jobs if job not in kept}  # another machine may round otherwise
+    for job in kept:
+        if job.point != "untouched" or (job.env_id, job.seed) not in wanted:
             job.state = "kept"
     order = [name or "untouched" for name in commands]
     return sorted(jobs, key=lambda job: (suite["env_ids"].index(job.env_id), job.seed, order.index(job.point)))
@@ -270,21 +273,33 @@ def diverged(log: Path) -> bool:
     return any(": error: update " in line and ": not finite: " in line for line in lines[-1:])
 
 
+def kept_as(exp_name: str, run: str) -> Path:
+    """The folder of a kept run, from where report.keep_run was told to keep it."""
+    return Path("runs", report.slug(exp_name), run)
+
+
 def keep(args: Args) -> int:
-    """Stores what finished runs of the scripts as they are now have left, with the version of the untouched script; of
-    a run that diverged what it had until then, with the last step logged as stopped_at."""
-    jobs, folders, count = make_jobs(args), sweep.Folders(Path(), False), 0
+    """Stores what finished runs of the scripts as they are now have left, with the version of the untouched script and
+    its run on this machine with the same seed; of a run that diverged what it had until then, with the last step logged
+    as stopped_at."""
+    jobs, folders, ended, count = make_jobs(args), sweep.Folders(Path(), False), {}, 0
     base = version(next(job.script for job in jobs if job.point == "untouched").read_text())
     for job in jobs:
-        if is_kept(job):
-            continue
-        runs = folders.matching(job)
-        ended = runs and sweep.last_checkpoint(runs[-1]) >= job.last_update
-        if not ended and not (runs and sweep.last_checkpoint(runs[-1]) and diverged(Path(job.log))):
+        if (runs := folders.matching(job)) and sweep.last_checkpoint(runs[-1]):
+            if sweep.last_checkpoint(runs[-1]) >= job.last_update or diverged(Path(job.log)):
+                ended[job.point, job.env_id, job.seed] = job, runs[-1]
+    new = {key for key, (job, _) in ended.items() if not is_kept(job)}
+    beside = {key: ("untouched", *key[1:]) for key in new if ("untouched", *key[1:]) in ended}
+    for key in sorted(new | set(beside.values())):
+        job, folder = ended[key]
+        places = [KEPT, KEPT / "beside"]  # the latter for untouched runs of further machines
+        if any((place / kept_as(job.arguments["exp_name"], folder.name)).is_dir() for place in places):
             continue
         what = {"suite": args.suite, "name": "" if job.point == "untouched" else job.point, "base": base}
         what |= {"arguments": args.arguments} if args.arguments else {}
-        report.keep_run(runs[-1], KEPT, stopped=not ended, ablation=what)
+        what |= {"beside": ended[beside[key]][1].name} if key in beside and what["name"] else {}
+        stopped = sweep.last_checkpoint(folder) < job.last_update
+        report.keep_run(folder, places[key not in new], stopped=stopped, ablation=what)
         count += 1
     print(f"{count} runs added to {KEPT}; `python benchmark/ablate.py report` makes the tables anew")
     return 0
@@ -313,6 +328,7 @@ class Measured:
     seeds: int
     last: np.ndarray  # (S,) differences of the last 100 episodes' mean return
     area: np.ndarray  # (S,) differences of the area under the curve, divided by the steps
+    beside: list[report.Run]  # the S untouched runs
 
 
 @cache
@@ -325,10 +341,10 @@ def area(run: report.Run) -> float:
 
 def load(kept: Path) -> dict[str, dict[str, dict[str, Seeds]]]:
     """The kept runs by suite, environment and ablation ("" is the untouched script); of one version of the scripts and
-    with the same further --arguments, those that are most."""
+    with the same further --arguments, those that are most. A run's `beside` is the untouched one of its machine."""
     if not any(kept.glob("runs/*/*/config.json")):
         return {}
-    groups = defaultdict(list)
+    suites, groups = manifest()[1], defaultdict(list)
     for one in report.find_runs([kept / "runs"]):
         what = one.config["ablation"]
         groups[what["suite"], one.env_id, (what["base"], what.get("arguments"))].append(one)
@@ -339,6 +355,11 @@ def load(kept: Path) -> dict[str, dict[str, dict[str, Seeds]]]:
             print(f"{suite} on {env_id}: fewer runs are of another version of the script, or with other --arguments; "
                   "they are left out", file=sys.stderr)  # fmt: skip
         of_suites[suite][env_id] = of_name = defaultdict(dict)
+        untouched = {one.folder.name: one for one in runs if not one.config["ablation"]["name"]}
+        for one in runs:
+            name = one.config["ablation"].get("beside")
+            elsewhere = kept / "beside" / kept_as(suites[suite]["script"], str(name))
+            one.beside = untouched.get(name) or (report.Run(elsewhere) if name else None)
         for name in dict.fromkeys(one.config["ablation"]["name"] for one in runs):
             changed_alike = defaultdict(list)  # by version: the diff may have been another one once
             for one in runs:
@@ -348,7 +369,6 @@ def load(kept: Path) -> dict[str, dict[str, dict[str, Seeds]]]:
                 print(f"{suite} on {env_id}: fewer runs of {name} are of another diff; they are left out",
                       file=sys.stderr)  # fmt: skip
             of_name[name] = {one.seed: one for one in max(changed_alike.values(), key=len)}
-    suites = manifest()[1]
     return {
         suite: {x: of_suites[suite][x] for x in suites[suite]["env_ids"] if "" in of_suites[suite].get(x, ())}
         for suite in suites
@@ -357,12 +377,13 @@ def load(kept: Path) -> dict[str, dict[str, dict[str, Seeds]]]:
 
 
 def compare(baseline: Seeds, other: Seeds) -> Measured | None:
-    """The differences of the seeds that both have."""
-    seeds = sorted(baseline.keys() & other.keys())
-    if not seeds:
+    """The differences of the seeds that both have; from the untouched run of the same machine where it was kept, since
+    another one rounds otherwise, which changes a run as much as another seed."""
+    pairs = [(one.beside or baseline[seed], one) for seed, one in sorted(other.items()) if seed in baseline]
+    if not pairs:
         return None
-    last = np.array([other[seed].result - baseline[seed].result for seed in seeds])
-    return Measured(len(seeds), last, np.array([area(other[seed]) - area(baseline[seed]) for seed in seeds]))
+    last, areas = (np.array([f(one) - f(beside) for beside, one in pairs]) for f in (lambda x: x.result, area))
+    return Measured(len(pairs), last, areas, [beside for beside, _ in pairs])
 
 
 def interval(differences: np.ndarray) -> tuple[float, float] | None:
@@ -410,17 +431,20 @@ def link(ablation: Ablation) -> str:
 
 def results_table(of_name: dict[str, Seeds]) -> str:
     """Markdown: the differences in one environment, a row an ablation."""
-    baseline, rows = of_name[""], []
-    results = np.array([one.result for one in baseline.values()])
-    areas = np.array([area(one) for one in baseline.values()])
-    of_results = (report.signed(x) for x in (results.mean(), np.median(results), areas.mean()))
-    rows.append(["untouched", "", *of_results, str(len(baseline))])
+    baseline, rows, elsewhere = of_name[""], [], {}
     for name, ablation in manifest()[0].items():
         if name in of_name and (found := compare(baseline, of_name[name])):
             of_last = in_words(found.last), number(np.median(found.last))
             stopped = sorted(x.total for x in of_name[name].values() if "stopped_at" in x.config)
             seeds = f"{found.seeds}" + (f", {len(stopped)} diverged from step {stopped[0]:,} on" if stopped else "")
+            others = {x.folder: x for x in found.beside if x is not baseline[x.seed]}
+            seeds, elsewhere = seeds + ELSEWHERE * bool(others), elsewhere | others
             rows.append([link(ablation), ablation.title, *of_last, in_words(found.area), seeds])
+    for runs, where in ((elsewhere, ELSEWHERE), (baseline, "")):
+        results, areas = (np.array([f(one) for one in runs.values()]) for f in (lambda x: x.result, area))
+        if runs:
+            of_results = (report.signed(x) for x in (results.mean(), np.median(results), areas.mean()))
+            rows.insert(0, ["untouched", "", *of_results, f"{len(runs)}{where}"])
     header = ["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"]
     return report.markdown(header, rows)
 

@@ -98,6 +98,8 @@ def read_csv(path: Path) -> tuple[list[str], np.ndarray]:
 class Run:
     """A run folder, or what is kept of one. Raises Unreadable where something is missing or damaged."""
 
+    beside: "Run | None" = None  # what ablate.py compares it with, where that is of another machine than usual
+
     def __init__(self, folder: Path):
         self.folder = folder
         try:

@@ -271,6 +271,32 @@ def test_runs_of_a_diff_that_was_mended_are_kept_apart(tmp_path, capsys):
     assert "fewer runs of core-3 are of another diff" in capsys.readouterr().err
 
 
+def test_a_change_is_compared_with_the_untouched_run_of_its_machine(ablate_here, tmp_path):
+    """A second machine, from which what the first one kept is left out, but the untouched run beside new ones."""
+    size = ["--arguments=--total-timesteps 1024 --checkpoints 1", "--env-ids", "CartPole-v1", "--num-seeds", "2"]
+    ablate_here("run", *size, "--only", "core-3")
+    ablate_here("keep", *size)
+    kept = tmp_path / "results" / "ablations"
+    first = next(kept.glob("runs/ppo_numpy/*__1__*"))
+    shutil.rmtree(tmp_path / "runs")
+    stdout, _ = ablate_here("run", *size, "--num-seeds", "1", "--only", "core-3", "core-8", "--skip-kept")
+    assert [line.split()[1] for line in stdout.splitlines() if ": running" in line] == ["untouched", "core-8"]
+    (made,) = (tmp_path / "runs" / "ablations" / "runs").glob("*ppo_numpy__1__*")
+    rows = (made / "episodes.csv").read_text().replace(".0,", ".5,")  # as if this machine rounded otherwise
+    (made / "episodes.csv").write_text(rows)
+    for added in (2, 0):
+        assert f"{added} runs added" in ablate_here("keep", *size, "--only", "core-8")[0]
+    assert {path.name for path in kept.glob("beside/runs/ppo_numpy/*")} == {made.name} != {first.name}
+    of_name = ablate.load(kept)["core"]["CartPole-v1"]
+    beside = {name: ablate.compare(of_name[""], of_name[name]).beside for name in ("core-3", "core-8")}
+    assert [run.folder.name for run in beside["core-3"]][:1] == [first.name] and len(beside["core-3"]) == 2
+    assert [run.folder.name for run in beside["core-8"]] == [made.name]
+    difference = of_name["core-8"][1].result - beside["core-8"][0].result
+    assert ablate.compare(of_name[""], of_name["core-8"]).last.tolist() == [difference]
+    rows = [row.split(" | ") for row in ablate.results_table(of_name).splitlines()[2:]]
+    assert [row[-1] for row in rows] == ["2 |", "1, another machine |", "2 |", "1, another machine |"]
+
+
 def test_differences_are_those_of_runs_with_the_same_seed(tmp_path):
     for seed in range(1, 7):
         kept_run(tmp_path, "", seed, [0.0] * 50 + [100.0 * seed] * 100)
@@ -466,7 +492,7 @@ def test_the_page_says_of_walker2d_what_the_kept_runs_do():
     assert f"five runs without a change end at {ends[0]:,} to {ends[-1]:,}, further apart than on Hopper" in text
     worse = {name for name, x in walker.items() if ablate.verdict(x.last) == "worse"}
     of_hopper = {name for name, x in found["Hopper-v4"].items() if ablate.verdict(x.last) == "worse"}
-    assert worse == of_hopper | {"cont-3"} and "five changes cost every seed: the four of Hopper" in text
+    assert worse == of_hopper | {"cont-3", "cont-2"} and "six changes cost every seed: the four of Hopper" in text
     assert all((walker[name].last < 0).all() for name in worse)
     elsewhere = {ablate.verdict(found[env_id]["cont-3"].last) for env_id in ("HalfCheetah-v4", "Hopper-v4")}
     assert elsewhere == {"no difference seen"} and "of which nothing is seen on the other two tasks" in text
@@ -478,6 +504,22 @@ def test_the_page_says_of_walker2d_what_the_kept_runs_do():
     for name in ("cont-4", "cont-7", "core-11"):
         assert ablate.verdict(walker[name].last) == "no difference seen"
     assert (walker["plus-1"].last > 0).all()
+    second = {name for name, x in walker.items() if any(run is not of_name[""][run.seed] for run in x.beside)}
+    assert len(second) == 7 and "one of its seven rows" in text
+    ends = sorted(round(run.result) for run in walker["core-7-rollout"].beside)
+    assert f"the same five untouched seeds to {ends[0]:,} to {ends[4]:,}" in text
+    seeds = round(of_name[""][1].result), round(walker["core-7-rollout"].beside[0].result)
+    assert "untouched seed 1 ends at {:,} on one and at {:,} on another".format(*seeds) in text
+    others = {}
+    for name in second:
+        others[name] = np.array([run.result - of_name[""][seed].result for seed, run in sorted(of_name[name].items())])
+        said = [ablate.verdict(x) for x in (others[name], walker[name].last)]
+        expected = {"core-7-rollout": ["better", "no difference seen"], "cont-2": ["no difference seen", "worse"]}
+        assert said == expected.get(name, said[:1] * 2), name
+    for name in ("core-7-rollout", "cont-2"):
+        said = (f"{x.mean():+.0f} [{low:+.0f}, {high:+.0f}]" for x in (others[name], walker[name].last)
+                for low, high in [ablate.interval(x)])  # fmt: skip
+        assert "{} instead of {}".format(*said).replace("-", "−") in text
     page = " ".join((ROOT / "docs" / "how-an-episode-ends.md").read_text().split())
     plus = [found[env_id]["plus-1"].last for env_id in ("Hopper-v4", "Walker2d-v4")]
     said = (f"{x.mean():.0f} [{low:.0f}, {high:.0f}]" for x in plus for low, high in [ablate.interval(x)])
