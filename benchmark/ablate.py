@@ -60,7 +60,7 @@ class Args:
     start_seed: int = 1  # the first seed
     num_seeds: int | None = None  # seeds from there, instead of as many as the suite says
     skip_kept: bool = False  # leave out what `keep` has stored, but the untouched runs beside those that are to be made
-    arguments: str = ""  # further arguments for all the runs, as one string
+    arguments: str = ""  # further arguments for all the runs, as one string after =: --arguments="--num-envs 8"
     workers: int = 1  # runs at a time
     threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
     folder: Path = Path("runs/ablations")  # takes the changed scripts, and the runs and logs below it
@@ -189,14 +189,14 @@ def chosen(args: Args) -> tuple[dict, list[Ablation]]:
         if taken := flags(suite["arguments"]) & flags(one.flag):
             fail(f"--arguments: hold {' '.join(sorted(taken))}, which {one.name} sets itself; leave it out, or choose "
                  "others by --only")  # fmt: skip
+    words = f"python {shlex.quote(str(ROOT / 'cleanrl' / suite['script']))}.py {suite['arguments']}".strip()
+    sweep.make_jobs(sweep.Args(env_ids=list(suite["env_ids"]), command=words))  # complains, before there is a folder
     return suite, wanted
 
 
 def make_jobs(args: Args) -> list[sweep.Job]:
     """The runs, in the order in which they are made; goes to the folder, which they are relative to."""
     suite, ablations = chosen(args)
-    words = f"python {shlex.quote(str(ROOT / 'cleanrl' / suite['script']))}.py {suite['arguments']}".strip()
-    sweep.make_jobs(sweep.Args(env_ids=list(suite["env_ids"]), command=words))  # complains, before there is a folder
     commands = write_scripts(suite, ablations, args.folder)
     os.chdir(args.folder)
     jobs = []

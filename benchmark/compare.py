@@ -23,6 +23,7 @@ import report
 import tyro
 from report import plt
 from scipy.stats import ttest_ind
+from shared import script_words
 
 
 @dataclass
@@ -200,4 +201,4 @@ def main(args: Args) -> None:
 
 if __name__ == "__main__":
     report.TOOL = Path(__file__).name
-    main(tyro.cli(Args))
+    main(tyro.cli(Args, description=__doc__, args=script_words(sys.argv[1:])))

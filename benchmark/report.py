@@ -278,11 +278,8 @@ def load(results: Path) -> Groups:
     return group(find_runs([results / "runs"])) if any(results.glob("runs/*/*/config.json")) else {}
 
 
-def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool = False, **more) -> None:
-    """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}, the
-    configuration with the version of the script and what is given as `more`; or of one that was `stopped` before its
-    end, whose configuration then says so, as stopped_at with the last step logged. The configuration comes last: a
-    folder without one isn't read."""
+def check_kept(folder: Path, stopped: bool) -> Run:
+    """The run, if it can be kept; otherwise the program ends with one line."""
     try:
         run = Run(folder)
     except Unreadable as reason:
@@ -291,6 +288,15 @@ def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool =
         fail(f"{folder}: has not ended, checkpoints/{run.last_update} is missing; resume it first, or use --stopped")
     if run.kept:
         fail(f"{folder}: is kept already; name the run folder that it came from")
+    return run
+
+
+def keep_run(folder: Path, results: Path, stopped: bool = False, weights: bool = False, **more) -> None:
+    """Stores the episodes (compressed) and the configuration of a finished run under results/runs/{script}/{run}, the
+    configuration with the version of the script and what is given as `more`; or of one that was `stopped` before its
+    end, whose configuration then says so, as stopped_at with the last step logged. The configuration comes last: a
+    folder without one isn't read."""
+    run = check_kept(folder, stopped)
     last = last_weights(folder) if weights else {}
     kept = results / "runs" / slug(run.script) / folder.resolve().name
     kept.mkdir(parents=True, exist_ok=True)
@@ -752,7 +758,8 @@ def page_data(runs: list[Run], output: Path) -> dict:
                 sources[key] = {"name": source[0].name, "text": text}
             numbers = [run.result, run.steps_per_second, run.wall_seconds]
             videos = []
-            for video in sorted(run.folder.glob("videos/*.mp4"), key=lambda path: (len(path.stem), path.stem)):
+            ended = [path for path in run.folder.glob("videos/*.mp4") if path.stem.isdecimal()]  # not N.tmp.mp4
+            for video in sorted(ended, key=lambda path: int(path.stem)):
                 (output / "videos" / name).mkdir(parents=True, exist_ok=True)
                 shutil.copy(video, output / "videos" / name)
                 videos.append({"update": video.stem, "file": f"videos/{name}/{video.name}"})
@@ -846,6 +853,8 @@ def main(args: Args) -> None:
         return
     try:
         for run in args.keep:
+            check_kept(run, args.stopped)
+        for run in args.keep:
             keep_run(run, args.results, args.stopped, args.weights)
         rebuild_results(args.results)
     except OSError as error:
@@ -853,4 +862,4 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    main(tyro.cli(Args, description=__doc__))

@@ -79,11 +79,11 @@ def fail(message: str, status: int = 2):
     raise SystemExit(status)
 
 
-def parse(kind: type, words: list[str] | None, complaint: str):
+def parse(kind: type, words: list[str] | None, complaint: str, description: str | None = None):
     """A dataclass from words as typed (None: the command line's); what tyro says of a mistake is cut to one line."""
     try:
         with contextlib.redirect_stderr(io.StringIO()) as report:
-            return tyro.cli(kind, args=words)
+            return tyro.cli(kind, args=words, description=description)
     except SystemExit as end:
         if not end.code:  # --help
             raise
@@ -164,6 +164,11 @@ def grid_points(grid: list[str]) -> list[list[str]]:
         flag, switch = name.replace("_", "-"), {"true": "", "false": "no-"}
         words = [(x, switch.get(x.lower())) for x in values.split(",")]
         axes.append([f"--{flag}={x}" if prefix is None else f"--{prefix}{flag}" for x, prefix in words])
+    names = [axis.partition("=")[0].replace("_", "-") for axis in grid]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        fail(
+            f"--grid {' '.join(grid)}: has {', '.join(twice)} twice; write all values in one word, like gamma=0.9,0.99"
+        )
     return [list(point) for point in itertools.product(*axes)]
 
 
@@ -699,6 +704,8 @@ def main(args: Args) -> int:
 
 if __name__ == "__main__":
     try:
-        raise SystemExit(main(parse(Args, None, "")))
+        raise SystemExit(main(parse(Args, None, "", __doc__)))
     except KeyboardInterrupt:  # before the first run
         raise SystemExit(130) from None
+    except OSError as error:
+        fail(f"{error}; what was saved is whole. When it is mended, the same command goes on", status=1)

@@ -333,15 +333,28 @@ def measure_launch(script: str, env_id: str | None, arguments: str, processes: i
             process.returncode = os.waitstatus_to_exitcode(status)
         finally:
             process.kill()
+            process.wait()
     return {
         "first_row_seconds": first_row,
         "peak_mb": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6,
     }
 
 
+def end_on_sigterm() -> None:
+    """Has SIGTERM end this process by way of finally, once it has ended those that it started."""
+
+    def end(number, frame):
+        for child in multiprocessing.active_children():
+            child.terminate()
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, end)
+
+
 def in_child(function, *arguments):
     """Calls the function in a fresh process, where imports, threads and environment variables are its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, initializer=end_on_sigterm) as pool:
         return pool.submit(function, *arguments).result()
 
 
@@ -492,8 +505,9 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
+    end_on_sigterm()
     try:
-        main(tyro.cli(Args))
+        main(tyro.cli(Args, description=__doc__))
     except KeyboardInterrupt:
         print("throughput.py: stopped; nothing was written", file=sys.stderr)
         raise SystemExit(130) from None

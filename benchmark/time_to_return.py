@@ -31,7 +31,7 @@ LAST = 100  # episodes
 class Args:
     script: str = "ppo_numpy"  # name of a script in cleanrl/
     env_id: str | None = None  # environment, instead of the script's default
-    arguments: str = ""  # further arguments of the script, as one string
+    arguments: str = ""  # further arguments of the script, as one string after =: --arguments="--num-envs 8"
     target: float = 475.0  # mean return of the last 100 episodes
     num_seeds: int = 5  # runs, with the seeds 1, 2, …
     limit: float = 600.0  # seconds after which a run is given up
@@ -68,7 +68,9 @@ def measure(args: Args, seed: int) -> dict:
                     errors.seek(0)
                     reached = f"{fmean(last):.1f}" if last else "no episode's end"
                     what = f"{script.name}, seed {seed}: reached {reached} in {seconds:.0f} s"
-                    fail(f"{what}, not --target {args.target}; choose another. {errors.read()}")
+                    if ended:
+                        fail(f"{script.name}, seed {seed}: ended with status {ended}: {errors.read()}")
+                    fail(f"{what}, not --target {args.target}; choose another")
                 time.sleep(0.02)
             config = json.loads(next(Path(folder).glob("runs/*/config.json")).read_text())
             os.kill(process.pid, signal.SIGTERM)
@@ -105,8 +107,9 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of finally
     try:
-        main(tyro.cli(Args))
+        main(tyro.cli(Args, description=__doc__))
     except KeyboardInterrupt:
         print("time_to_return.py: stopped; nothing was written", file=sys.stderr)
         raise SystemExit(130) from None

@@ -19,6 +19,7 @@ import hashlib
 import html
 import io
 import json
+import math
 import os
 import shlex
 import shutil
@@ -112,8 +113,9 @@ def read_targets(args: Args) -> dict[str, tuple[float, float]]:
         env_id, _, ends = word.rpartition("=")
         try:
             targets[env_id] = low, high = tuple(map(float, ends.split(":")))
-            1.0 / (high - low)
-        except (ValueError, ZeroDivisionError):
+            if not -math.inf < low < high < math.inf:
+                raise ValueError(word)
+        except ValueError:
             fail(f"--targets {word}: write an environment and the returns that score 0 and 1: CartPole-v1=20:500")
     if targets.keys() != {*args.env_ids}:
         fail(
@@ -401,7 +403,7 @@ def main(args: Args) -> None:
 if __name__ == "__main__":
     sweep.SWEEP, report.TOOL = Path(__file__), Path(__file__).name  # which stands in the error messages
     try:
-        main(sweep.parse(Args, None, ""))
+        main(sweep.parse(Args, None, "", __doc__))
     except KeyboardInterrupt:  # before the first trial
         raise SystemExit(130) from None
     except OSError as error:

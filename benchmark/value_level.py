@@ -70,6 +70,9 @@ def rollout(envs, agent, args: ppo.Args) -> tuple[torch.Tensor, torch.Tensor, np
 
 def main(chosen: Args) -> None:
     """Prints, update by update, the mean value, the mean target, and the mean value that the update left."""
+    for name, least in (("num_updates", 1), ("num_threads", 1), ("seed", 0)):
+        if (x := getattr(chosen, name)) is not None and x < least:
+            raise ValueError(f"--{name.replace('_', '-')} {x}: must be {least} or more")
     state, names = load(chosen.agent), ("learning_rate", "vf_coef", "max_grad_norm", "clip_vloss")
     changes = {name: x for name in names if (x := getattr(chosen, name)) is not None}
     args = ppo.Args(**state["args"] | changes | {"seed": chosen.seed})
@@ -121,7 +124,7 @@ def main(chosen: Args) -> None:
 
 if __name__ == "__main__":
     try:
-        main(tyro.cli(Args))
+        main(tyro.cli(Args, description=__doc__))
     except (ValueError, ImportError) as error:  # a mistake in what was named, or no Procgen
         print(f"value_level.py: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

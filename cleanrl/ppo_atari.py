@@ -504,7 +504,7 @@ class Run:
 
     def __init__(self, args: Args):
         self.typed, self.args, self.launcher = args, args, ["python"]
-        self.state = self.folder = self.tracker = self.stop_signal = None
+        self.state = self.folder = self.checkpoint = self.tracker = self.stop_signal = None
         self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
         self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
         self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # of a line
@@ -520,7 +520,7 @@ class Run:
         path = Path(self.args.resume or self.args.evaluate or "''")
         file = max(path.glob(f"checkpoints/*{SUFFIX}"), key=lambda x: x.stem.isdigit() and int(x.stem), default=path)
         if (self.args.resume and self.args.evaluate) or (file == path and (self.args.resume or not path.is_file())):
-            fail(f"{path}: --resume takes a folder with {SUFFIX} checkpoints, --evaluate it or one of them; not both")
+            fail(f"{path}: --resume takes a folder with checkpoints/*{SUFFIX}, --evaluate it or one of them; not both")
         try:
             if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
                 raise ValueError(f"{damaged} has a wrong checksum")
@@ -597,7 +597,7 @@ class Run:
         print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done{machine}", flush=True)
         for file in (self.folder / "metrics.csv", self.folder / "episodes.csv") if self.state else ():
             rows = file.read_bytes().splitlines(keepends=True)  # a kill can leave half a row at the end
-            kept = [row for row in rows[1:] if row.endswith(b"\n") and int(row.split(b",")[0]) <= self.global_step]
+            kept = [row for row in rows[1:] if (x := re.match(rb"(\d+),.*\n", row)) and int(x[1]) <= self.global_step]
             os.truncate(file, sum(map(len, rows[:1] + kept)))
         if self.args.track:
             attempt(self.track)
@@ -660,7 +660,7 @@ class Run:
             file.write(content.getvalue())
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(unfinished.with_suffix(""))  # the checkpoint is there as a whole, or not at all
+        self.checkpoint = unfinished.replace(unfinished.with_suffix(""))  # is there as a whole, or not at all
 
     def snapshot(self) -> dict:
         progress = {name: getattr(self, name) for name in ("update", "global_step", "seconds", "recent_returns")}
@@ -795,8 +795,8 @@ def main(args: Args) -> Path | None:
         with run.resources:  # files, signal handlers and tracker are given back however the training ends
             train(run.args, run)
     except (OSError, *NO_MEMORY) as error:  # a full disk, say
-        go_on = f"; what was saved is whole, go on by --resume {run.folder}" if run.folder and not args.evaluate else ""
-        fail(f"{run.folder or 'runs'}: {error}{go_on}", status=1 if run.folder else 2)
+        hint = f"; what was saved is whole, go on by --resume {run.folder}" * bool(run.checkpoint and not args.evaluate)
+        fail(f"{run.folder or 'runs'}: {error}{hint}", status=1 if run.folder else 2)
     return None if args.evaluate else run.folder
 
 

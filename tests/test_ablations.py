@@ -228,6 +228,8 @@ def test_a_run_that_diverges_counts_with_what_it_had(ablate_here, monkeypatch, t
         (["run", "--env-ids", "Foo-v0"], "--env-ids Foo-v0: is not in the suite, which has CartPole-v1"),
         (["run", "--arguments=--anneal_lr"], "--arguments: hold --anneal-lr, which core-4 sets itself"),
         (["run", "--arguments=--bogus 3"], "--command, --grid: ppo_numpy.py would not take it"),
+        (["commands", "--arguments=--total-timesteps 1"], "--command: 1 --total-timesteps are less than one update"),
+        (["scripts", "--arguments='"], "--command .*: can't be split into words"),
     ],
 )
 def test_a_mistake_ends_in_one_line(ablate_here, words, line, tmp_path):

@@ -429,7 +429,7 @@ def test_a_run_folder_without_checkpoints(refused, half, flag):
 
 def test_resume_takes_a_run_folder(refused, half):
     checkpoint = half / "checkpoints" / "20.pt"
-    assert_names(refused("--resume", checkpoint), f"{checkpoint}: --resume takes a folder with .pt checkpoints")
+    assert_names(refused("--resume", checkpoint), f"{checkpoint}: --resume takes a folder with checkpoints/*.pt")
     assert_names(refused("--resume", half, "--evaluate", half), "--resume", "--evaluate")
 
 
@@ -616,18 +616,18 @@ def test_a_damaged_checkpoint(refused, half, flag, damage):
 
 @pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
 def test_an_empty_variable_starts_no_training(refused, flag):
-    assert_names(refused(flag, ""), "--resume takes a folder with .pt checkpoints")
+    assert_names(refused(flag, ""), "--resume takes a folder with checkpoints/*.pt")
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
 def test_a_run_that_is_not_there(refused, flag):
-    assert_names(refused(flag, "runs/RUN"), "runs/RUN: --resume takes a folder with .pt checkpoints")
+    assert_names(refused(flag, "runs/RUN"), "runs/RUN: --resume takes a folder with checkpoints/*.pt")
 
 
 def test_a_run_without_a_checkpoint_is_no_damaged_one(refused, half):
     shutil.rmtree(half / "checkpoints")
     (half / "checkpoints").mkdir()
-    assert_names(refused("--evaluate", half), f"{half}: --resume takes a folder with .pt checkpoints, --evaluate")
+    assert_names(refused("--evaluate", half), f"{half}: --resume takes a folder with checkpoints/*.pt, --evaluate")
 
 
 def test_no_flipped_byte_goes_unnoticed(trained, in_tmp_path, capsys):

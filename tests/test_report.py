@@ -210,6 +210,12 @@ def test_a_stopped_run_is_kept_with_the_steps_that_it_reached(report_here, tmp_p
     assert json.loads(config.read_text())["stopped_at"] == 400
 
 
+def test_a_wrong_folder_beside_good_ones_keeps_nothing(report_here, tmp_path):
+    run = make_run(tmp_path / "runs", 1, np.full(200, 7.0))
+    _, stderr = report_here("--keep", run, "nothere", "--results", "kept", status=2)
+    assert "nothere" in stderr and not (tmp_path / "kept").exists()
+
+
 @pytest.mark.parametrize("words", [("runs", "--keep", "--stopped"), ("--weights",)])
 def test_flags_of_keep_without_a_run_are_refused(words, tmp_path):
     make_run(tmp_path / "runs", 1, np.full(200, 1.0))
@@ -952,7 +958,7 @@ def test_last_videos_stand_side_by_side(browser, report_here, tmp_path):
     for seed in (1, 2):
         run = make_run(tmp_path / "runs", seed, np.arange(200.0))
         (run / "videos").mkdir()
-        for update in (9, 20):
+        for update in (9, 20, "30.tmp"):  # the last is what a kill leaves of a video
             (run / "videos" / f"{update}.mp4").write_bytes(MP4)
     make_run(tmp_path / "runs", 3, np.arange(200.0), env_id="Other-v0")
     report_here("runs")

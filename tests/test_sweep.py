@@ -406,6 +406,7 @@ def test_cores_are_shared_out(toy):
         (["--env-ids", "A", "--grid", "learning-rate=1e-3,0.001"], ["learning-rate=0.001", "the same run"]),
         (["--env-ids", "A", "--grid", "num-threads=1,2"], ["num-threads=2", "the same run"]),
         (["--env-ids", "A", "--grid", "seed=1,2"], ["--seed", "leave it out"]),
+        (["--env-ids", "A", "--grid", "learning-rate=1", "learning_rate=2"], ["learning-rate twice", "in one word"]),
         (["--env-ids", "A", "--folder", "nowhere"], ["--folder nowhere", "make it first"]),
         (["--env-ids", "A", "--partition", "x"], ["--partition", "a sweep on this machine"]),
         (["--env-ids", "A", "--slurm", "--job-queue", "x"], ["--job-queue", "--slurm"]),
@@ -443,6 +444,11 @@ def test_wrong_use_as_typed(toy):
     assert not stdout and stderr.count("\n") == 1 and "--modus" in stderr
     stdout, stderr = sweep_here(toy, "--worker", "2", status=2)
     assert not stdout and stderr.count("\n") == 1 and "--worker" in stderr
+    (toy / "logs").write_text("a file")
+    words = ["--env-ids", "A", "--command", "python toy.py"]
+    for more in ([], ["--status"]):
+        _, stderr = sweep_here(toy, *words, *more, status=1)
+        assert stderr.count("\n") == 1 and "logs" in stderr and "Traceback" not in stderr
 
 
 def test_a_grid_is_every_combination_of_its_values(toy):

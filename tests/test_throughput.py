@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -24,6 +25,28 @@ THROUGHPUT = ROOT / "benchmark" / "throughput.py"
 def throughput(folder, *arguments):
     command = [sys.executable, str(THROUGHPUT), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(("seconds", "processes"), [("30", 1), ("2", 2)])
+def test_sigterm_leaves_nothing_behind(tmp_path, seconds, processes):
+    """In the training that is timed, and in the launch of the script that comes after it."""
+    words = ["--script", "ppo_numpy", "--no-sb3", "--rounds", "1", "--seconds", seconds, "--output", "x.json"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    tool = subprocess.Popen([sys.executable, str(THROUGHPUT), *words], cwd=tmp_path, env=environment)
+    try:
+        seen, start = [], time.monotonic()
+        while len(seen) < processes:
+            seen += [x for lock in tmp_path.glob("*/runs/*/lock") if (x := lock.read_text()) and x not in seen]
+            assert time.monotonic() - start < 120
+            time.sleep(0.02)
+        tool.terminate()
+        assert tool.wait(60) == 143
+        for pid in seen:
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(pid), 0)
+        assert not list(tmp_path.iterdir())
+    finally:
+        tool.kill()
 
 
 def test_measures_script_environments_sb3_and_launch(tmp_path):

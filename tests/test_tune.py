@@ -206,10 +206,10 @@ def test_a_folder_that_cannot_be_written_is_one_line(toy):
 
 
 def test_several_environments_and_seeds_make_one_score(tune_here):
-    tune_here(*typed("--num-seeds", "2", "--targets", "A=-10.5:0", "B=0:-21", env_ids=("A", "B"), trials=2))
+    tune_here(*typed("--num-seeds", "2", "--targets", "A=-10.5:0", "B=-21:0", env_ids=("A", "B"), trials=2))
     for trial in all_trials():
         value = -abs(trial.params["x"] - 0.3) * 10.5  # mean return of every run
-        assert trial.value == pytest.approx(((value + 10.5) / 10.5 + value / -21) / 2, abs=1e-4)
+        assert trial.value == pytest.approx(((value + 10.5) / 10.5 + (value + 21) / 21) / 2, abs=1e-4)
         assert max(trial.intermediate_values) == 4 * 20
         first_run_half = ((-abs(trial.params["x"] - 0.3) * 15.5) + 10.5) / 10.5
         assert trial.intermediate_values[10] == pytest.approx(first_run_half, abs=1e-4)
@@ -370,6 +370,8 @@ def test_every_scripts_space_fits_it(in_tmp_path):
     [
         (["--env-ids", "A", "B"], "of several environments each needs its own: A B"),
         (["--env-ids", "A", "--targets", "A=3:3"], "--targets A=3:3: write an environment and the returns"),
+        (["--env-ids", "A", "--targets", "A=500:20"], "--targets A=500:20: write an environment and the returns"),
+        (["--env-ids", "A", "--targets", "A=20:nan"], "--targets A=20:nan: write an environment and the returns"),
         (["--env-ids", "A", "--targets", "B=1:3"], "--targets B=1:3: of several environments each needs its own: A"),
         (["--env-ids"], "--env-ids : needs one or more environments"),
         (["--env-ids", "A", "--trials", "0"], "--trials 0: must be 1 or more"),
