@@ -55,6 +55,7 @@ from sweep import fail, make_jobs
 SPACES = Path(__file__).with_name("spaces.toml")
 POINTS = 20  # of a run, at which it can be pruned
 BEST = 3  # trials that are confirmed
+HOPELESS = 5  # failed trials without a better one with which a search ends that has just begun
 BEAT = 10.0  # seconds between two signs of life of a trial
 GRACE = 60.0  # seconds without one after which another process goes on with it
 
@@ -260,6 +261,9 @@ class Tuner:
         self.study.tell(one.trial, value, state)
         self.active.remove(one)
         print(line(self.trials()[one.trial.number]), flush=True)
+        first = [trial.state for trial in self.trials()[:HOPELESS]]
+        if error and first == [TrialState.FAIL] * HOPELESS and not any(t.value is not None for t in self.trials()):
+            fail(f"the first {HOPELESS} trials failed, and none was better; the last said: {error}", status=1)
 
     def run(self) -> None:
         """Makes trials until there are enough and all have ended, those of other processes too. A signal ends the

@@ -353,6 +353,14 @@ def test_failures_are_counted_and_shown(tune_here, monkeypatch):
         assert re.search(rf"^trial {trial.number}: failed \(.*less than one update", stdout, re.MULTILINE)
 
 
+def test_a_search_in_which_all_fails_ends_soon(tune_here):
+    Path("space.toml").write_text("crash = [true]\n")
+    for more in (0, 1):  # typed again it tries once more
+        stdout, stderr = tune_here(*typed(trials=20, workers=1), status=1)
+        assert stdout.count("failed") == (1 if more else tune.HOPELESS) and len(all_trials()) == tune.HOPELESS + more
+        assert "error: the first 5 trials failed" in stderr and "toy: a crash" in stderr and stderr.count("\n") == 1
+
+
 def test_every_scripts_space_fits_it(in_tmp_path):
     for script in sorted((ROOT / "cleanrl").glob("*.py")):
         args = tune.Args(env_ids=["A"], command=f"python {script}")
