@@ -334,7 +334,7 @@ def train(args: Args, run: "Run") -> None:
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) and (1,) seed environments
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
     device = torch.device("cuda" if args.cuda else "cpu")
 
     envs = VectorEnv(args)
@@ -342,8 +342,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # acts; flat like agent, for the same bits
-    acting.network.to(agent.dtype)  # so load_state_dict casts the weights once an update, not in every call
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # a copy acts; flat too, for the same bits
+    acting.network.to(agent.dtype)  # which load_state_dict casts once an update; agent's are cast anew in every call
     act, estimate, differentiate = tensor_functions(agent, acting, parameters, args)
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints

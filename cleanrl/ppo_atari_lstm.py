@@ -144,7 +144,7 @@ class EpisodicLife(gym.Wrapper):
         ended = {}
         if seed is None and not self.game_over:
             observation, _, _, _, ended = self.play(0)  # [atari-3] the next life of the same game
-        for action in [None, *self.opening]:  # [atari-4] None: only the reset, where one is due
+        for action in [None, *self.opening]:  # [atari-4] None: no action, only the reset if one is due
             if self.game_over or seed is not None:
                 observation, _ = self.env.reset(seed=seed, options=options)
                 seed, self.game_return, self.game_length, self.game_over = None, 0.0, 0, False
@@ -348,7 +348,7 @@ def train(args: Args, run: "Run") -> None:
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) and (1,) seed environments
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
     device = torch.device("cuda" if args.cuda else "cpu")
 
     envs = VectorEnv(args)
@@ -362,7 +362,7 @@ def train(args: Args, run: "Run") -> None:
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints
     run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
 
-    # T steps of N environments are a rollout of B = T · N samples; all steps of some, M samples, are a minibatch
+    # T steps of N environments are a rollout of B = T · N samples; a minibatch is M, all steps of some environments
     T, N = args.num_steps, args.num_envs
     if N % args.num_minibatches:
         whole = f"--num-envs {N} must be a multiple of --num-minibatches {args.num_minibatches}"

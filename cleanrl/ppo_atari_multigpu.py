@@ -86,7 +86,7 @@ class Args:
     cuda: bool = True  # train on the GPU, where there is one
     backend: Literal["nccl", "gloo"] = "nccl"  # between GPUs; CPUs always talk by gloo
     device_ids: tuple[int, ...] = ()  # GPU of each process here, as in 0 1 (0 0 1 1: by gloo); by default 0 1 2 …
-    num_threads: int | None = None  # CPU threads of a process; by default OMP_NUM_THREADS, which torchrun sets to 1
+    num_threads: int | None = None  # CPU threads of a process; by default OMP_NUM_THREADS, 1 if torchrun starts several
     precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
     vectorization: Literal["sync", "async"] = "sync"  # async: each game in a process of its own
 
@@ -147,7 +147,7 @@ class EpisodicLife(gym.Wrapper):
         ended = {}
         if seed is None and not self.game_over:
             observation, _, _, _, ended = self.play(0)  # [atari-3] the next life of the same game
-        for action in [None, *self.opening]:  # [atari-4] None: only the reset, where one is due
+        for action in [None, *self.opening]:  # [atari-4] None: no action, only the reset if one is due
             if self.game_over or seed is not None:
                 observation, _ = self.env.reset(seed=seed, options=options)
                 seed, self.game_return, self.game_length, self.game_over = None, 0.0, 0, False
@@ -349,7 +349,7 @@ def train(args: Args, run: "Run") -> None:
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2, rank)))  # (0, …), (1,): environments
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2, rank)))  # (0, …) envs, (1,) evaluation
     device = torch.device("cuda" if args.cuda else "cpu")
 
     envs = VectorEnv(args)
@@ -359,8 +359,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # acts; flat like agent, for the same bits
-    acting.network.to(agent.dtype)  # so load_state_dict casts the weights once an update, not in every call
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # a copy acts; flat too, for the same bits
+    acting.network.to(agent.dtype)  # which load_state_dict casts once an update; agent's are cast anew in every call
     dist.broadcast(parameters.data, 0)  # [aux-2] the seed alone is enough only where torch is the same
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints

@@ -85,7 +85,7 @@ class Args:
     cuda: bool = True  # train on the GPU, where there is one
     backend: Literal["nccl", "gloo"] = "nccl"  # between GPUs; CPUs always talk by gloo
     device_ids: tuple[int, ...] = ()  # GPU of each process here, as in 0 1 (0 0 1 1: by gloo); by default 0 1 2 …
-    num_threads: int | None = None  # CPU threads of a process; by default OMP_NUM_THREADS, which torchrun sets to 1
+    num_threads: int | None = None  # CPU threads of a process; by default OMP_NUM_THREADS, 1 if torchrun starts several
     precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
     env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; by default its share of cores
     compile: bool = False  # compile policy, advantages and gradient by torch.compile, for a minute or two at the start
@@ -363,7 +363,7 @@ def train(args: Args, run: "Run") -> None:
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2, rank)))  # (0, …), (1,): environments
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2, rank)))  # (0, …) envs, (1,) evaluation
     device = torch.device("cuda" if args.cuda else "cpu")
 
     envs = VectorEnv(args)
@@ -371,8 +371,8 @@ def train(args: Args, run: "Run") -> None:
     num_actions = int(envs.action_space.n)
     agent = Agent(num_actions, args.precision).to(device)
     parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # acts; flat like agent, for the same bits
-    acting.network.to(agent.dtype)  # so load_state_dict casts the weights once an update, not in every call
+    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # a copy acts; flat too, for the same bits
+    acting.network.to(agent.dtype)  # which load_state_dict casts once an update; agent's are cast anew in every call
     dist.broadcast(parameters.data, 0)  # [aux-2] the seed alone is enough only where torch is the same
     act, estimate, differentiate = tensor_functions(agent, acting, parameters, args)
     optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]

@@ -116,7 +116,7 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
         if renderer.model.camera(camera).name == "track":
             renderer.camera_id = camera
     if "dm_control/" in env_id:
-        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one of each model goes with the agent
+        env.unwrapped.render_kwargs["camera_id"] = 0  # the model's first one, which follows agents that move on
     if not isinstance(env.action_space, gym.spaces.Box):
         raise ValueError(f"acts by {env.action_space}; use ppo.py or ppo_multidiscrete.py")
     return env
@@ -309,7 +309,7 @@ def train(args: Args, run: "Run") -> None:
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) and (1,) seed environments
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
     device = torch.device("cuda" if args.cuda else "cpu")
 
     envs = NormalizedVectorEnv(args)

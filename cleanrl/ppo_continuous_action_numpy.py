@@ -107,7 +107,7 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
         if renderer.model.camera(camera).name == "track":
             renderer.camera_id = camera
     if "dm_control/" in env_id:
-        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one of each model goes with the agent
+        env.unwrapped.render_kwargs["camera_id"] = 0  # the model's first one, which follows agents that move on
     if not isinstance(env.action_space, gym.spaces.Box):
         raise ValueError(f"acts by {env.action_space}; use ppo.py or ppo_multidiscrete.py")
     return env
@@ -318,7 +318,7 @@ class Adam:
     def step(self, gradient: np.ndarray, learning_rate: float) -> None:
         self.steps += 1
         self.mean += (1.0 - self.beta1) * (gradient - self.mean)
-        self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)  # about 0: the second moment
+        self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)  # of squares, nothing subtracted
         # Both averages start at zero; dividing by 1 − betaᵗ makes up for it
         root = np.sqrt(self.variance) / math.sqrt(1.0 - self.beta2**self.steps) + self.eps
         self.parameters -= learning_rate / (1.0 - self.beta1**self.steps) * self.mean / root
@@ -392,7 +392,7 @@ def ppo_loss(
 @np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) and (1,) seed environments
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
     envs = NormalizedVectorEnv(args)
     obs_dim, action_dim = envs.observation_space.shape[0], math.prod(envs.action_space.shape)
     agent = Agent(obs_dim, action_dim, rng)

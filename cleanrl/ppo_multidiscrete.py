@@ -134,7 +134,7 @@ class ComponentActions(gym.Wrapper):
         shape = self.space.shape  # () is Discrete's, which takes a number
         action = (action.reshape(shape) + self.start).astype(self.space.dtype) if shape else int(action[0] + self.start)
         observation, reward, terminated, truncated, info = self.env.step(action)
-        if not (terminated or truncated):  # the last observation may allow nothing, and nothing is chosen there
+        if not (terminated or truncated):  # an episode's last may allow nothing, and nothing is chosen there
             self.mask = self.read_mask(info)
         return observation, reward, terminated, truncated, info
 
@@ -220,7 +220,7 @@ class Agent(nn.Module):
         super().__init__()
         self.critic = mlp(obs_dim, 1, gain=1.0)  # [core-13]
         self.actor = mlp(obs_dim, sum(nvec), gain=0.01)  # [multi-1] one head
-        sizes, value = torch.tensor(nvec).unsqueeze(-1), torch.arange(max(nvec))  # (C, 1), (K,)
+        sizes, value = torch.tensor(nvec).unsqueeze(-1), torch.arange(max(nvec))  # (C, 1), (K,) with K = max(nvec)
         # (C, K) where each component's values are among the logits; a shorter component repeats its last one
         self.register_buffer("columns", sizes.cumsum(0) - sizes + value.minimum(sizes - 1), persistent=False)
         self.register_buffer("exists", value < sizes, persistent=False)  # (C, K) False at the repetitions
@@ -298,7 +298,7 @@ def train(args: Args, run: "Run") -> None:
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
     torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) and (1,) seed environments
+    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
     device = torch.device("cuda" if args.cuda else "cpu")
 
     envs = VectorEnv(args)

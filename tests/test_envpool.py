@@ -68,11 +68,22 @@ def same_rows(one, other):
 
 
 # EnvPool's games
-@pytest.mark.parametrize("game", ["Pong", "Breakout", "MsPacman"])
-def test_frames_and_rewards_are_those_of_the_parent(monkeypatch, game):
-    """With one no-op and no FIRE on both sides, up to the first end: from there on the no-ops are drawn differently."""
+class OneFrameOfFire(gym.Wrapper):
+    def reset(self, **arguments):
+        self.env.reset(**arguments)
+        return self.env.step(1)[::4]
+
+
+@pytest.mark.parametrize(("game", "fire"), [("Pong", 0), ("Breakout", 0), ("MsPacman", 0), ("Breakout", 1)])
+def test_frames_and_rewards_are_those_of_the_parent(monkeypatch, game, fire):
+    """With one no-op and no FIRE on both sides, or no no-op and EnvPool's one frame of FIRE, up to the first end: from
+    there on the no-ops are drawn differently."""
     preprocess = gym.wrappers.AtariPreprocessing
-    monkeypatch.setattr(gym.wrappers, "AtariPreprocessing", lambda env, noop_max, frame_skip: preprocess(env, 1))
+
+    def begin(env, noop_max, frame_skip):
+        return preprocess(OneFrameOfFire(env), 0) if fire else preprocess(env, 1)
+
+    monkeypatch.setattr(gym.wrappers, "AtariPreprocessing", begin)
     make, theirs = ppo_atari.make_env, ppo_atari.VectorEnv(ppo_atari.Args(env_id=f"{game}NoFrameskip-v4"))
 
     def make_without_opening(*arguments):
@@ -83,11 +94,11 @@ def test_frames_and_rewards_are_those_of_the_parent(monkeypatch, game):
     monkeypatch.setattr(ppo_atari, "make_env", make_without_opening)
     ours = make_envs(f"{game}-v5")
     assert ours.options["noop_max"] == 30 and ours.options["use_fire_reset"] and ours.options["episodic_life"]
-    ours.options |= {"noop_max": 1, "use_fire_reset": False}
+    ours.options |= {"noop_max": 1, "use_fire_reset": bool(fire)}
     assert ours.action_space.n == theirs.action_space.n
     seen = [ours.reset([1, 2]), theirs.reset([1, 2])]
     assert (seen[0] == seen[1]).all() and ours.envs.spec.config.repeat_action_probability == 0.0
-    rng, ends, paid = np.random.default_rng(0), np.zeros(2, bool), 0
+    rng, ends, paid = np.random.default_rng(fire), np.zeros(2, bool), 0
     for _ in range(300):
         actions = rng.integers(ours.action_space.n, size=2)
         (obs, rewards, dones, *_), (their_obs, their_rewards, their_dones, *_) = (
