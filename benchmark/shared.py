@@ -8,6 +8,7 @@ import ast
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import re
 import shlex
@@ -118,14 +119,20 @@ def defaults(source: str) -> dict:
 
 def version(source: str) -> str:
     """Seven digits that tell the versions of a script apart: of what stands above its double ruler (of a script without
-    one: of all), less comments and empty lines."""
+    one: of all), less comments, docstrings and empty lines."""
     upstairs = re.split(r"^# ====+ The run: ", source, maxsplit=1, flags=re.MULTILINE)[0]
-    lines = upstairs.splitlines()
+    lines, before = upstairs.splitlines(), tokenize.NEWLINE
     try:
-        for token in tokenize.generate_tokens(io.StringIO(upstairs).readline):
+        tokens = [x for x in tokenize.generate_tokens(io.StringIO(upstairs).readline) if x.type != tokenize.NL]
+        for token, after in itertools.pairwise(tokens):
+            (row, column), (end, _) = token.start, token.end
             if token.type == tokenize.COMMENT:
-                row, column = token.start
                 lines[row - 1] = lines[row - 1][:column]
+                continue
+            begins = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+            if begins and token.type == tokenize.STRING and after.type == tokenize.NEWLINE:  # a docstring
+                lines[row - 1 : end] = [""] * (end - row + 1)
+            before = token.type
     except (SyntaxError, tokenize.TokenError):  # no Python that could be run; it is taken as it is
         pass
     text = "\n".join(line.rstrip() for line in lines if line.strip())

@@ -19,7 +19,7 @@
 
 Parent: ppo.py. Changes: (1) games are preprocessed, their episodes end with a life, their returns span the game;
 (2) one convolutional network for policy and value, in bfloat16 with --precision bf16; (3) frames are stored as bytes on
-the training device, with the log-probs and values of the network that acted.
+the device, with the acting network's log-probs and values; (4) --vectorization async; (5) Atari's published settings.
 Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """

@@ -274,8 +274,8 @@ def ppo_loss(
 
 # --------------------------------------------------------------------------------------------------------------- Speed
 class CudaGraph:
-    """A function of tensors that is recorded once and then launched whole. It reads its arguments from where the first
-    were: random numbers must be among them, since a replay would draw the same again."""
+    """A function of tensors that is recorded once and then launched whole. It reads its arguments from copies of
+    its own, which each call fills; random numbers are among them, drawn in numpy, so that a graph changes none."""
 
     def __init__(self, function):
         self.function, self.warm_ups, self.graph = function, 3, None

@@ -294,8 +294,8 @@ class Agent:
     def backward(self, d_log_prob: np.ndarray, d_entropy: float, d_value: np.ndarray) -> None:
         """Turns the loss's derivatives by log-prob (M,), entropy (one number for all) and value (M,) into `gradient`.
 
-        With x = (a − μ) / σ, log p = Σ −x² / 2 − log σ − log(2π) / 2 over the components. So d log p / dμ = x / σ and
-        d log p / d log σ = x² − 1, since dx / d log σ = −x. The entropy is Σ log σ + constant: d H / d log σ = 1.
+        With u = (a − μ) / σ, log p = Σ −u² / 2 − log σ − log(2π) / 2 over the components. So d log p / dμ = u / σ and
+        d log p / d log σ = u² − 1, since du / d log σ = −u. The entropy is Σ log σ + constant: d H / d log σ = 1.
         """
         self.actor.backward(d_log_prob[:, None] * self.deviation / self.std)
         self.d_log_std[:] = d_log_prob.dot(self.deviation * self.deviation - 1.0) + d_entropy * len(d_value)
@@ -363,9 +363,9 @@ def ppo_loss(
     unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
     d_log_prob = (unclipped <= clipped) * unclipped / -M  # [core-8]
 
-    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2. The slope in V is that of the larger square, or half of each
-    # one's where they are equal; V_clipped has the slope 1 inside its range and 0 outside. The half of the loss cancels
-    # the 2 of the square.
+    # Value: mean(max((V − R)², (V_c − R)²)) / 2, V_c the clipped value. The slope in V is that of the larger square, or
+    # half of each one's where they are equal; V_c has the slope 1 inside its range and 0 outside. The half of the loss
+    # cancels the 2 of the square.
     error = value - returns
     squared, slope = error * error, error
     if clip_vloss:  # [core-9]

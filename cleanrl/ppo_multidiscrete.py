@@ -103,7 +103,7 @@ def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
 
 class ComponentActions(gym.Wrapper):
     """Takes actions as rows of C components, each counted from 0, whatever the shape and the start of the environment's
-    own action space. `mask` says which values are allowed at the last observation: (sum(nvec),), by component.
+    own action space. `mask` says which values are allowed at the latest observation: (sum(nvec),), by component.
 
     An environment offers masks of 0 and 1 as info["action_mask"], of reset and step, or by a method action_masks():
     sum(nvec) values by component, or a row for each component. An observation without a mask allows everything.

@@ -282,9 +282,9 @@ def ppo_loss(
     unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
     d_log_prob = (unclipped <= clipped) * unclipped / -M  # [core-8]
 
-    # Value: mean(max((V − R)², (V_clipped − R)²)) / 2. The slope in V is that of the larger square, or half of each
-    # one's where they are equal; V_clipped has the slope 1 inside its range and 0 outside. The half of the loss cancels
-    # the 2 of the square.
+    # Value: mean(max((V − R)², (V_c − R)²)) / 2, V_c the clipped value. The slope in V is that of the larger square, or
+    # half of each one's where they are equal; V_c has the slope 1 inside its range and 0 outside. The half of the loss
+    # cancels the 2 of the square.
     error = value - returns
     squared, slope = error * error, error
     if clip_vloss:  # [core-9]

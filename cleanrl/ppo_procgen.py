@@ -21,9 +21,9 @@
     python cleanrl/ppo_procgen.py --env-id starpilot --num-levels 200 --eval-start-level 200
 
 Parent: ppo_atari.py. Changes: (1) Procgen steps all games at once, from one seed, and tells of no time limits, so
---bootstrap-truncated is gone; (2) NormalizedVectorEnv scales rewards by running statistics, which go into the
-checkpoint; (3) IMPALA's residual network; (4) training can keep to some levels and be evaluated on others;
-(5) --channels-last and --malloc-tuning; (6) train-procgen's hyperparameters.
+--vectorization and --bootstrap-truncated are gone; frames in colour, one at a time; (2) NormalizedVectorEnv scales
+rewards by running statistics, which go into the checkpoint; (3) IMPALA's residual network; (4) training can keep to
+some levels and be evaluated on others; (5) --channels-last and --malloc-tuning; (6) train-procgen's hyperparameters.
 Details: core-1 to core-12, atari-9, cont-8, cont-9, impala, aux-1 (--anneal-clip), aux-3 (--target-kl).
 """
 

@@ -647,7 +647,7 @@ def test_a_kept_run_has_the_version_of_its_script_or_else_its_commit(report_here
     assert {run.label for run in read} == {f"ppo version={version}", "ppo version=0123456"}
 
 
-def test_a_version_is_the_text_above_the_ruler_without_its_comments():
+def test_a_version_is_the_text_above_the_ruler_without_its_comments_and_docstrings():
     scripts = [path.read_text() for path in sorted((ROOT / "cleanrl").glob("*.py"))]
     assert len({*map(shared.version, scripts)}) == len(scripts)
     source = (ROOT / "cleanrl" / "ppo.py").read_text()
@@ -656,12 +656,15 @@ def test_a_version_is_the_text_above_the_ruler_without_its_comments():
         source + "print()\n",
         source.replace("  # [core-5]", ""),
         source.replace("import numpy as np\n", "import numpy as np\n\n", 1),
+        re.sub(r'"""PPO for .*?"""', '"""Other words."""', source, count=1, flags=re.DOTALL),
+        re.sub(r' +"""Generalised .*?"""\n', "", source, count=1, flags=re.DOTALL),
     ]
     assert {*map(shared.version, same)} == {version} and all(text != source for text in same)
     upstairs = source.replace("reversed(range(len(rewards)))", "range(len(rewards))")
     assert upstairs != source and shared.version(upstairs) != version
-    text = 'x = "# no comment"\n'
-    assert shared.version(text) != shared.version('x = "# other"\n') and re.fullmatch(r"[0-9a-f]{7}", version)
+    for code in ('x = "# text"\n', '"text".join(x)\n', 'f("""text""")\n', 'f(\n"text"\n)\n', 'x = """\ntext\n"""\n'):
+        assert shared.version(code) != shared.version(code.replace("text", "another")), code
+    assert re.fullmatch(r"[0-9a-f]{7}", version)
     assert shared.version("def f(:\n  ") != shared.version("def g(:\n  ")  # no Python
 
 
