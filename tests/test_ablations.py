@@ -558,6 +558,36 @@ def test_the_page_says_of_breakout_what_the_kept_runs_do():
     assert found["atari-5"].last.mean() > 0 and found["atari-9"].last.mean() > 0
 
 
+def test_the_page_says_of_the_lstm_what_the_kept_runs_do():
+    of_name = ablate.load(report.RESULTS / "ablations")["lstm"]["BreakoutNoFrameskip-v4"]
+    found = {name: ablate.compare(of_name[""], runs) for name, runs in of_name.items() if name}
+    text = " ".join((ROOT / "docs" / "ablations.md").read_text().split())
+    ends = {name: np.sort([run.result for run in runs.values()]) for name, runs in of_name.items()}
+    assert {name: (ablate.verdict(x.last), x.seeds) for name, x in found.items()} == {
+        "lstm-1": ("better", 5), "lstm-3": ("no difference seen", 5),
+        "lstm-4": ("worse", 5), "lstm-5": ("no difference seen", 5),
+    }  # fmt: skip
+    four = *ends["lstm-4"][[0, 4]], *ends[""][[0, 4]]
+    assert (found["lstm-4"].last < 0).all() and "at {:.1f} to {:.1f} instead of {:.1f} to {:.1f}".format(*four) in text
+    one = found["lstm-1"].last
+    assert one.min() > 0 and f"in every seed, by {one.min():.1f} to {one.max():.1f}" in text
+    five = np.sort(np.abs(found["lstm-5"].last))
+    assert found["lstm-5"].last.min() == -five[4] and five[3] < five[4] / 2
+    assert f"four seeds within {five[3]:.1f} of the untouched script, and in one at {ends['lstm-5'][0]:.1f}" in text
+    assert found["lstm-3"].last.mean() > 0 and "with a higher mean" in text
+
+
+def test_the_readme_and_the_changelog_count_the_details_that_are_measured():
+    page = (ROOT / "docs" / "details.md").read_text()
+    sections = re.findall(
+        r'^### <a id="(?:core|atari|cont|lstm|multi)-\d+"></a>.*?(?=^##)', page, re.MULTILINE | re.DOTALL
+    )
+    worths = sum("\nWorth: instead, " in section for section in sections)
+    assert len(sections) == 37
+    assert f"[what {worths} are worth]" in (ROOT / "README.md").read_text()
+    assert f" {worths} of 37 details are measured" in " ".join((ROOT / "CHANGELOG.md").read_text().split())
+
+
 def test_pictures_are_logarithmic_only_where_one_effect_would_squeeze_the_others(monkeypatch):
     scales = {}
 
