@@ -76,7 +76,7 @@ class Args:
     # speed
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
     cuda: bool = False  # train on the GPU; off, since layers of 64 units are faster on one CPU core
-    num_threads: int = 1  # CPU threads of torch; one is fastest for layers this small
+    num_threads: int = 1  # CPU threads of torch; layers this small gain hardly anything by more
 
     @property
     def batch_size(self) -> int:
