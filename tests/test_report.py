@@ -405,7 +405,7 @@ def test_of_a_script_and_its_twin_in_numpy_the_one_with_more_seeds_is_shown():
 
 def test_results_stay_small():
     sizes = [path.stat().st_size for path in report.RESULTS.rglob("*") if path.is_file()]
-    assert max(sizes) < 3_000_000 and sum(sizes) < 50_000_000  # the largest is an agent that sees pixels
+    assert max(sizes) < 3_000_000 and sum(sizes) < 60_000_000  # an agent that sees pixels; 1,035 runs of ablations
 
 
 def test_a_changed_result_changes_the_table(tmp_path):
