@@ -1,68 +1,62 @@
-"""Steps per second of a script, and of stable-baselines3's PPO with the same sizes, measured in turns.
+"""Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes; or its time to a return.
 
     python benchmark/throughput.py --script ppo
     python benchmark/throughput.py --script ppo_atari --arguments="--precision bf16" --against="--precision fp32"
     python benchmark/throughput.py --script ppo --vary num-envs 4 16 64 256
+    python benchmark/throughput.py --script ppo_numpy --env-id CartPole-v1 --target 475
 
-Every measurement has a process of its own. The script trains at its defaults, but for --arguments, and is timed from
-outside, by HOOKS, until enough updates were seen. --against measures it once more, with other arguments, and in one
-process if --processes starts more. Times are of the wall clock: medians over the updates after the warm-up, and in the
-table over the rounds. A ratio is the median of the rounds' ratios, each within one round, with their range, so a slow
-hour of the machine hardly moves it. stable-baselines3 runs as it installs, with torch's default number of threads, and
-with one thread, which suits small networks better; where the script steps its environments in worker processes or C++
-threads, it is measured with its SubprocVecEnv, too. --vary measures how speed, split and memory grow with an argument
-of the script, or with `processes`.
+A script is launched as a user does, in a temporary folder, and timed by its metrics.csv until enough updates are seen.
+Times are of the wall clock, without checkpoints. A measurement is the median over the updates after the warm-up, and in
+the table the median over the rounds. A ratio is the median of the rounds' ratios, with their range: each compares two
+measurements of one round, so that a slow hour of the machine hardly moves it. stable-baselines3 runs as it installs and
+with one torch thread; where the script steps environments in processes or C++ threads, also with its SubprocVecEnv.
+
+--target measures the seconds from the launch until the mean return of the last 100 episodes is reached, start-up
+included. The script writes episodes.csv after each update, so they include the rest of the last update.
+
+Runs on Linux and macOS.
 """
 
 import contextlib
-import importlib
+import csv
 import importlib.metadata
 import importlib.util
+import io
+import itertools
 import json
+import math
 import multiprocessing
 import os
-import platform
-import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
+import psutil
 import tyro
-from shared import in_parallel, script_words, version, write_whole
+from shared import RESULTS, fail, table, version, write_atomically, write_json
 
-ROOT = Path(__file__).resolve().parents[1]
-HOOKS = {  # the functions to time: of each list the first that the script has
-    "environment": ["NormalizedVectorEnv.step", "VectorEnv.step"],
-    "end of the update": ["SharedRun.log", "Run.log"],  # as it returns
-}
-PARTS = ("environment", "policy", "update")  # update: from the last step to the log; policy: all the rest
-SB3 = {  # threads of torch (None: its default), and whether environments are worker processes
-    "default threads": (None, False),
-    "1 thread": (1, False),
-    "default threads, SubprocVecEnv": (None, True),
-    "1 thread, SubprocVecEnv": (1, True),
-}
-SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of a rollout, as one minibatch of the usual size: quicker
-DEFAULTS = {  # what isn't typed
+CLEANRL = Path(__file__).resolve().parents[1] / "cleanrl"
+SB3_THREADS = {"default threads": None, "1 thread": 1}  # of torch; None is its default
+LEAST_UPDATES = 3  # in a measurement
+LAST = 100  # episodes that --target looks at
+SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of Procgen's rollout as one minibatch of the usual size
+DEFAULTS = {  # where neither --arguments nor --against is typed
     "ppo_atari": {"arguments": "--precision bf16", "against": ""},
     "ppo_atari_lstm": {"arguments": "--precision bf16", "against": ""},
     "ppo_atari_envpool": {"arguments": "--precision bf16 --env-threads 2", "against": "--env-threads 2"},
     "ppo_atari_multigpu": {"processes": 2, "against": "", "sb3": False},
     "ppo_atari_multigpu_envpool": {"processes": 2, "against": "", "sb3": False},
-    "ppo_procgen": {
-        "arguments": f"--precision bf16 {SHORT}", "sb3": False,
-        "against": f"--no-channels-last --no-malloc-tuning {SHORT}",
-    },
-}  # fmt: skip
+    "ppo_procgen": {"arguments": f"--precision bf16 {SHORT}", "against": SHORT, "sb3": False},
+}
 
 
 @dataclass
@@ -70,274 +64,210 @@ class Args:
     script: str = "ppo"  # name of a script in cleanrl/
     env_id: str | None = None  # environment, instead of the script's default
     arguments: str | None = None  # further arguments of the script, as one string after =: --arguments="--num-envs 8"
-    against: str | None = None  # the same of a second measurement of the script, to compare with
-    processes: int | None = None  # as torchrun starts them; 1, or 2 of a multigpu script without --arguments
+    against: str | None = None  # arguments of a second measurement of the script, to compare with
+    processes: int | None = None  # processes that torchrun starts; 2 for a multigpu script at its defaults, else 1
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
     rounds: int = 5  # rounds, each with one measurement of everything
     sb3: bool = True  # measure stable-baselines3 too
-    vary: list[str] = field(default_factory=list)  # an argument and its values, instead: how the script's speed grows
-    output: str | None = None  # JSON file, instead of {script}.json or growth/{script}_{argument}.json in the results
+    vary: list[str] = field(default_factory=list)  # an argument (or `processes`) and its values: how the speed grows
+    target: float | None = None  # mean return of the last 100 episodes: measure the time to it instead of the speed
+    num_seeds: int = 5  # runs for --target, with the seeds 1, 2, …
+    limit: float = 600.0  # seconds after which a run for --target is given up
+    output: Path | None = None  # JSON file to write, instead of the published results
 
 
-def fail(message: str):
-    """Ends the program with one line on stderr and status 2."""
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(2)
-
-
-class Enough(BaseException):
-    """Ends a training that was watched for long enough; no handler of errors catches it."""
-
-
-class Stopwatch:
-    """Splits the updates of a training into PARTS, told by `timed` steps, of which a rollout has `num_steps`, and by
-    `end_update`."""
-
-    def __init__(self, warm_up: float, seconds: float, num_steps: int = 0):
-        self.warm_up, self.seconds, self.num_steps, self.steps = warm_up, seconds, num_steps, 0
-        self.laps, self.started, self.warm, self.in_environment = [], None, False, 0.0  # laps: seconds of each part
-
-    def timed(self, step):
-        """The environments' step, timed; what the timing itself takes is in the result, as timers_ms."""
-
-        def timed_step(*arguments):
-            start = time.perf_counter()
-            result = step(*arguments)
-            self.in_environment += time.perf_counter() - start
-            self.last_call = (step, arguments)
-            self.steps += 1
-            if self.steps == self.num_steps:
-                self.end_rollout()
-            return result
-
-        return timed_step
-
-    def end_rollout(self) -> None:
-        now = time.perf_counter()
-        if self.warm:
-            update, rollout = self.update_ended - self.rollout_ended, now - self.update_ended
-            self.laps.append((self.in_environment, rollout - self.in_environment, update))
-            if now - self.started > self.seconds and len(self.laps) >= 3:
-                raise Enough
-        elif self.started is None:
-            self.started = now
-        elif now - self.started > self.warm_up:
-            self.started, self.warm = now, True
-        self.rollout_ended, self.in_environment = now, 0.0
-
-    def end_update(self) -> None:
-        self.update_ended, self.steps = time.perf_counter(), 0
-
-    def watch(self, train) -> None:
-        with contextlib.suppress(Enough):
-            train()
-            fail(f"--seconds {self.seconds}: the whole training is over sooner; use fewer")
-
-    def result(self, args: dict) -> dict:
-        """Speed and split, medians over the updates seen, and each of those."""
-        steps, totals = args["num_envs"] * args["num_steps"], [sum(lap) for lap in self.laps]
-        timed_nothing, start = Stopwatch(0, 0).timed(lambda: None), time.perf_counter()
-        for _ in range(args["num_steps"]):
-            timed_nothing()
-        timers = time.perf_counter() - start
-        return {
-            "steps_per_second": steps / median(totals),
-            "mean_steps_per_second": steps * len(totals) / sum(totals),
-            "ms_per_update": 1e3 * median(totals),
-            "ms": {part: 1e3 * median(seconds) for part, seconds in zip(PARTS, zip(*self.laps))},
-            "timers_ms": 1e3 * timers,
-            "laps_ms": [[round(1e3 * seconds, 3) for seconds in lap] for lap in self.laps],
-        }
-
-    def environment_limit(self, args) -> float:
-        """Steps per second of the script's environments alone, by random actions, from fresh episodes."""
-        import numpy as np
-
-        step, (trained, actions) = self.last_call
-        envs = type(trained)(args)
-        envs.reset(list(range(len(actions))))
-        drawn = np.array([[envs.action_space.sample() for _ in actions] for _ in range(100)])
-        drawn = drawn.reshape(100, *np.shape(actions)).astype(np.asarray(actions).dtype)
-        count, start = 0, time.perf_counter()
-        while time.perf_counter() - start < self.seconds / 2:
-            for random_actions in drawn:
-                step(envs, random_actions)
-            count += len(drawn) * len(actions)
-        seconds = time.perf_counter() - start
-        if hasattr(envs, "close"):
-            envs.close()
-        return count / seconds
-
-
-def hook(owner, name: str, after) -> None:
-    """Has after() called when a function of a module, a class or an object has returned."""
-    inner = getattr(owner, name)
-
-    def outer(*arguments, **options):
-        result = inner(*arguments, **options)
-        after()
-        return result
-
-    setattr(owner, name, outer)
-
-
-def find_hook(module, part: str) -> tuple:
-    """The owner and the name of the function that the script has for the part."""
-    for path in HOOKS[part]:
-        *owner, name = path.split(".")
-        holder = getattr(module, owner[0], None) if owner else module
-        if hasattr(holder, name):
-            return holder, name
-    fail(f"--script {module.__name__}: has no {' or '.join(HOOKS[part])}; add what marks its {part} to HOOKS")
-
-
-def is_writable(output: Path) -> bool:
-    """Whether the measurement can be written, by `write_whole`, which is to be known before it is made."""
-    parent = next(path for path in output.absolute().parents if path.exists())
-    return parent.is_dir() and os.access(parent, os.W_OK) and not output.is_dir()
-
-
-def is_quoted(arguments: str) -> bool:
-    """Whether a string of arguments has its quotes in pairs."""
-    with contextlib.suppress(ValueError):
-        shlex.split(arguments)
-        return True
-    return False
-
-
+# ---------------------------------------------------------------------------------------------------- A launched script
 def typed(env_id: str | None, arguments: str) -> list[str]:
-    return [*(["--env-id", env_id] if env_id else []), *shlex.split(arguments)]
+    """The command line after the script's name."""
+    words = shlex.split(arguments)
+    return ["--env-id", env_id, *words] if env_id else words
 
 
-def train(folder: str, script: str, env_id: str | None, arguments: str, stopwatch: Stopwatch | None = None):
-    """Trains by the script's main, in the folder and without a word, until the stopwatch has seen enough of it. Returns
-    the arguments that it has, as an object of the script."""
-    sys.path.insert(0, str(ROOT / "cleanrl"))
-    module = importlib.import_module(script)
-    sys.argv = [str(ROOT / "cleanrl" / f"{script}.py"), *script_words(typed(env_id, arguments))]
-    args = tyro.cli(module.Args, args=sys.argv[1:])
-    with contextlib.chdir(folder), open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        if stopwatch is None:
-            module.main(args)
-        else:
-            envs, step = find_hook(module, "environment")
-            setattr(envs, step, stopwatch.timed(getattr(envs, step)))
-            stopwatch.num_steps = args.num_steps
-            hook(*find_hook(module, "end of the update"), after=stopwatch.end_update)
-            stopwatch.watch(lambda: module.main(args))
-        config = json.loads(next(Path().glob("runs/*/config.json")).read_text())
-    return module.Args(**config["arguments"] | config["resolved"])
+class Launch:
+    """A script as a user launches it, in a temporary folder. Both are gone after the `with` block."""
+
+    def __init__(self, script: str, words: list[str], processes: int = 1):
+        self.name = f"{script}.py {shlex.join(words)}".strip()
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        launcher = torchrun if processes > 1 else []
+        self.command = [sys.executable, *launcher, str(CLEANRL / f"{script}.py"), *words]
+        self.peak_bytes = 0  # resident memory of its largest process, as far as wait_for has looked
+
+    def __enter__(self) -> "Launch":
+        self.folder = tempfile.TemporaryDirectory(prefix="throughput-")
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")
+        self.start = time.perf_counter()
+        self.process = subprocess.Popen(
+            self.command,
+            cwd=self.folder.name,
+            env=os.environ | {"TMPDIR": self.folder.name},  # torchrun leaves folders behind
+            stdout=subprocess.DEVNULL,
+            stderr=self.errors,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, *error) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # with workers and the processes of torchrun
+        self.process.wait()
+        self.errors.close()
+        self.folder.cleanup()
+
+    def file(self, name: str) -> Path | None:
+        """A file of the run folder, if there is one yet."""
+        return next(Path(self.folder.name).glob(f"runs/*/{name}"), None)
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """The whole rows of a CSV file of the run folder, so far."""
+        path = self.file(name)
+        lines = path.read_text("utf-8").splitlines(keepends=True) if path else []
+        return list(csv.DictReader(line for line in lines if line.endswith("\n")))
+
+    def config(self) -> dict:
+        return json.loads(self.file("config.json").read_text("utf-8"))
+
+    def wait_for(self, condition: Callable[[], bool], interval: float) -> bool:
+        """Waits until the condition holds, or the script has ended. Returns whether it holds; a script that breaks ends
+        this program, which shows what the script said."""
+        while not condition():
+            if self.process.poll() is not None:
+                if self.process.returncode:
+                    self.errors.seek(0)
+                    print(self.errors.read().rstrip(), file=sys.stderr)
+                    fail(f"{self.name}: ended with status {self.process.returncode}; it says why above")
+                return condition()
+            self.look_at_memory()
+            time.sleep(interval)
+        return True
+
+    def look_at_memory(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(self.process.pid)
+            for process in [parent, *parent.children(recursive=True)]:
+                self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
 
 
-@contextlib.contextmanager
-def joined(processes: int, folder: str, *script: str | None):
-    """Makes this process the first of those that torchrun would start, and starts the others."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    others = []
-    for rank in reversed(range(processes)) if processes > 1 else []:
-        world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-        os.environ |= {name: str(value) for name, value in world.items()}
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        if rank:  # a process gets the variables of the moment
-            others.append(multiprocessing.get_context("spawn").Process(target=train, args=(folder, *script)))
-            others[-1].start()
-    try:
-        yield
-    finally:
-        for process in others:
-            process.kill()
+def try_out(script: str, words: list[str], processes: int) -> dict:
+    """Launches the script until it has made its run folder, so that a mistake is noticed before anything is measured.
+    Returns its config.json."""
+    with Launch(script, words, processes) as launch:
+        if not launch.wait_for(lambda: launch.file("metrics.csv") is not None, 0.02):
+            fail(f"{launch.name}: has trained nothing; leave out what keeps it from training")
+        return launch.config()
 
 
-def measure_script(
-    script: str, env_id: str | None, arguments: str, processes: int, warm_up: float, seconds: float
-) -> dict:
-    """Watches a training, in a folder that is then removed; then steps the environments (of the first process)."""
-    stopwatch = Stopwatch(warm_up, seconds)
-    with tempfile.TemporaryDirectory() as folder, joined(processes, folder, script, env_id, arguments):
-        args = train(folder, script, env_id, arguments, stopwatch)
-    limit = stopwatch.environment_limit(args)
-    return stopwatch.result(asdict(args)) | {"environment_limit": limit, "arguments": asdict(args)}
+# --------------------------------------------------------------------------------------------------------- Measurements
+def speed(times: list[float], steps: int) -> dict[str, float]:
+    """Speed by the times at which updates of `steps` steps ended: the median over the updates between them."""
+    seconds = [after - before for before, after in itertools.pairwise(times)]
+    return {
+        "steps_per_second": steps / median(seconds),
+        "mean_steps_per_second": steps * len(seconds) / sum(seconds),
+        "ms_per_update": 1e3 * median(seconds),
+        "updates": len(seconds),
+    }
 
 
-def measure_sb3(args: dict, threads: int | None, workers: bool, warm_up: float, seconds: float) -> dict:
+def is_enough(times: list[float], args: Args) -> bool:
+    """Whether the ends of updates cover warm-up and measurement."""
+    measured = [x for x in times if x >= args.warm_up]
+    return len(measured) > LEAST_UPDATES and measured[-1] - measured[0] >= args.seconds
+
+
+def measure_script(args: Args, arguments: str, processes: int) -> dict:
+    """Watches a training until enough updates have ended."""
+    with Launch(args.script, typed(args.env_id, arguments), processes) as launch:
+
+        def times() -> list[float]:
+            """Seconds of training at the end of each update: its steps by the steps per second until then."""
+            return [float(row["global_step"]) / float(row["charts/SPS"]) for row in launch.rows("metrics.csv")]
+
+        launch.wait_for(lambda: bool(times()), 0.01)
+        first_row_seconds = time.perf_counter() - launch.start
+        if not launch.wait_for(lambda: is_enough(times(), args), 0.1):
+            fail(f"--seconds {args.seconds}: the whole training is over sooner; use fewer, or more --total-timesteps")
+        steps = int(launch.rows("metrics.csv")[0]["global_step"])
+        result = speed([x for x in times() if x >= args.warm_up], steps)
+        return result | {"first_row_seconds": first_row_seconds, "peak_mb": launch.peak_bytes / 1e6}
+
+
+def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args) -> dict:
     """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default),
-    with its environments stepped in turn (DummyVecEnv, its default) or by `workers`, a process each (SubprocVecEnv).
-    Its MlpPolicy is two networks of 64 and 64 tanh units, its CnnPolicy the convolutions of Nature, like the script's;
-    games go through its own Atari wrappers, which are the script's details. It writes no log, the script does."""
+    with environments that are stepped in turn (DummyVecEnv, its default) or by `workers`, a process each.
+
+    Its MlpPolicy is two networks of 64 and 64 tanh units and its CnnPolicy the convolutions of Nature, like the
+    scripts'; games go through its own Atari wrappers, which are the scripts' details. It writes no log.
+    """
     import gymnasium as gym
     import torch
-    from gymnasium.spaces import Box
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
-    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
+
+    with contextlib.redirect_stderr(io.StringIO()):  # old gym, which Procgen needs, complains of itself
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+        from stable_baselines3.common.logger import Logger
+        from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
+
+    class Clock(BaseCallback):
+        """Takes down when each rollout begins, which is when the update before it has ended."""
+
+        def _on_training_start(self) -> None:
+            self.start = time.perf_counter()
+            self.times = []
+            self.has_enough = False
+
+        def _on_rollout_start(self) -> None:
+            self.times.append(time.perf_counter() - self.start)
+            self.has_enough = is_enough(self.times, args)
+
+        def _on_step(self) -> bool:
+            return not self.has_enough
 
     if threads:
         torch.set_num_threads(threads)
-    policy, make_envs = "MlpPolicy", make_vec_env
-    env_id = args["env_id"]
-    if "env_threads" in args:  # EnvPool's name of the game
-        env_id = re.sub("-v5$", "NoFrameskip-v4", env_id)
-    if "NoFrameskip" in env_id:
+    env_id = arguments["env_id"]
+    if "env_threads" in arguments:  # EnvPool's name of the game
+        env_id = env_id.removesuffix("-v5") + "NoFrameskip-v4"
+    is_game = "NoFrameskip" in env_id
+    options = {"n_envs": arguments["num_envs"], "seed": arguments["seed"], "vec_env_cls": DummyVecEnv}
+    if workers:  # forked, they know the games that are registered here
+        options |= {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}}
+    if is_game:
         import ale_py
 
         gym.register_envs(ale_py)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-        policy, make_envs = "CnnPolicy", make_atari_env
-    # Forked workers know the games that were registered here
-    kind = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}} if workers else {}
-    envs = make_envs(env_id, args["num_envs"], seed=args["seed"], **{"vec_env_cls": DummyVecEnv} | kind)
-    if policy == "CnnPolicy":
-        envs = VecFrameStack(envs, 4)
-    elif len(envs.observation_space.shape) > 1:
-        fail(f"{args['env_id']}: observes images, for which no stable-baselines3 is set up here; use --no-sb3")
-    if isinstance(envs.action_space, Box):
-        envs = VecNormalize(envs, gamma=args["gamma"])
-    same = {name: args[name] for name in ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "seed")}
+        envs = VecFrameStack(make_atari_env(env_id, **options), 4)
+    else:
+        envs = make_vec_env(env_id, **options)
+        if len(envs.observation_space.shape) > 1:
+            fail(f"{env_id}: observes images, for which no stable-baselines3 is set up here; use --no-sb3")
+    if isinstance(envs.action_space, gym.spaces.Box):
+        envs = VecNormalize(envs, gamma=arguments["gamma"])
+    same = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "seed")
+    batch_size = arguments["num_envs"] * arguments["num_steps"]
     model = PPO(
-        policy, envs, **same, device="cpu", normalize_advantage=args["norm_adv"],
-        batch_size=args["num_envs"] * args["num_steps"] // args["num_minibatches"],
-        n_steps=args["num_steps"], n_epochs=args["update_epochs"],
-        learning_rate=lambda remaining: args["learning_rate"] * (remaining if args["anneal_lr"] else 1.0),
-        clip_range=args["clip_coef"], clip_range_vf=args["clip_coef"] if args["clip_vloss"] else None,
-    )  # fmt: skip
-    stopwatch = Stopwatch(warm_up, seconds, args["num_steps"])
-    model.env.step = stopwatch.timed(model.env.step)  # of the outermost: PPO wraps environments that show images
-    hook(model, "train", after=stopwatch.end_update)
-    stopwatch.watch(lambda: model.learn(args["total_timesteps"]))
+        "CnnPolicy" if is_game else "MlpPolicy",
+        envs,
+        device="cpu",
+        learning_rate=lambda remaining: arguments["learning_rate"] * (remaining if arguments["anneal_lr"] else 1.0),
+        n_steps=arguments["num_steps"],
+        batch_size=batch_size // arguments["num_minibatches"],
+        n_epochs=arguments["update_epochs"],
+        normalize_advantage=arguments["norm_adv"],
+        clip_range=arguments["clip_coef"],
+        clip_range_vf=arguments["clip_coef"] if arguments["clip_vloss"] else None,
+        **{name: arguments[name] for name in same},
+    )
+    model.set_logger(Logger(folder=None, output_formats=[]))  # or it makes a folder
+    clock = Clock()
+    model.learn(int(arguments["total_timesteps"]), callback=clock)
     envs.close()
-    return stopwatch.result(args) | {"threads": torch.get_num_threads()}
-
-
-def measure_launch(script: str, env_id: str | None, arguments: str, processes: int, seconds: float) -> dict:
-    """Launches the script as a user does. Returns the seconds to the first row of metrics.csv, and the peak memory
-    (resident set of the largest process, in MB of 10⁶ bytes) of a run that is stopped `seconds` later."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nnodes=1", f"--nproc_per_node={processes}"]
-    command = [sys.executable, *(torchrun if processes > 1 else []), str(ROOT / "cleanrl" / f"{script}.py")]
-    command += typed(env_id, arguments)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
-        try:
-            while not any(file.read_text().count("\n") > 1 for file in Path(folder).glob("runs/*/metrics.csv")):
-                if process.poll() is not None:
-                    errors.seek(0)
-                    fail(f"cleanrl/{script}.py ended with status {process.returncode}: {errors.read()}")
-                time.sleep(0.005)
-            first_row = time.perf_counter() - start
-            time.sleep(seconds)
-            os.kill(process.pid, signal.SIGTERM)
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        finally:
-            process.kill()
-            process.wait()
-    return {
-        "first_row_seconds": first_row,
-        "peak_mb": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6,
-    }
+    if not clock.has_enough:
+        fail(f"--seconds {args.seconds}: the whole training is over sooner; use fewer, or more --total-timesteps")
+    return speed([x for x in clock.times if x >= args.warm_up], batch_size) | {"threads": torch.get_num_threads()}
 
 
 def end_on_sigterm() -> None:
@@ -346,162 +276,204 @@ def end_on_sigterm() -> None:
     def end(number, frame):
         for child in multiprocessing.active_children():
             child.terminate()
-        sys.exit(143)
+        sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, end)
 
 
-def in_child(function, *arguments):
-    """Calls the function in a fresh process, where imports, threads and environment variables are its own."""
+def in_child(function, *arguments) -> dict:
+    """Calls the function in a fresh process, whose threads and imports are its own."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, initializer=end_on_sigterm) as pool:
         return pool.submit(function, *arguments).result()
 
 
-def names(args: Args) -> dict[str, str]:
-    """What is measured of the script, in words."""
-    several = f"{args.processes} processes of " if args.processes > 1 else ""
-    one = "one process of " if several else ""
-    measured = {"script": f"{several}{args.script}.py {args.arguments}".strip()}
-    return measured | ({} if args.against is None else {"against": f"{one}{args.script}.py {args.against}".strip()})
+def sides_of(args: Args, arguments: dict) -> Iterator[tuple[str, str, Callable[[], dict]]]:
+    """What a round measures: key in the results, name for people, and the function that measures it."""
+    several = f"{args.processes} × " if args.processes > 1 else ""
+    name = f"{several}{args.script}.py {args.arguments}".strip()
+    yield "script", name, lambda: measure_script(args, args.arguments, args.processes)
+    if args.against is not None:
+        one = "1 × " if several else ""
+        yield "against", f"{one}{args.script}.py {args.against}".strip(), lambda: measure_script(args, args.against, 1)
+    in_parallel = arguments.get("vectorization") == "async" or "env_threads" in arguments
+    for workers in [False, True] if in_parallel else [False]:
+        for threads in SB3_THREADS if args.sb3 else []:
+            key = f"{threads}, SubprocVecEnv" if workers else threads
+            how = (arguments, SB3_THREADS[threads], workers, args)
+            yield key, f"stable-baselines3, {key}", lambda how=how: in_child(measure_sb3, *how)
 
 
-def measure_round(args: Args) -> dict:
-    """One measurement of everything, in turn."""
-    result, ratios = {}, {}
-    for key, name in names(args).items():
-        arguments, processes = (args.arguments, args.processes) if key == "script" else (args.against, 1)
-        training = (args.script, args.env_id, arguments, processes)
-        result[key] = in_child(measure_script, *training, args.warm_up, args.seconds)
+def measure_round(args: Args, arguments: dict) -> dict:
+    """One measurement of everything, in turn, with the ratios of their speeds."""
+    result = {}
+    for key, name, measure in sides_of(args, arguments):
+        result[key] = measure()
         print(f"{name}: {result[key]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
-    if args.sb3:
-        arguments = result["script"]["arguments"]
-        for name, (threads, workers) in SB3.items():
-            if workers and not in_parallel(arguments):
-                continue
-            result[name] = in_child(measure_sb3, arguments, threads, workers, args.warm_up, args.seconds)
-            print(f"stable-baselines3, {name}: {result[name]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
+    speeds = {key: one["steps_per_second"] for key, one in result.items()}
+    result["launch"] = {name: result["script"].pop(name) for name in ("first_row_seconds", "peak_mb")}
     for kind, key in (("ratios", "script"), ("against_ratios", "against")):
-        others = [name for name in result if name not in ("script", key)]
-        if key in result and others:
-            speed = result[key]["steps_per_second"]
-            ratios[kind] = {name: speed / result[name]["steps_per_second"] for name in others}
-    launched = (args.script, args.env_id, args.arguments, args.processes, args.seconds)
-    result["launch"] = in_child(measure_launch, *launched)  # Linux counts the memory of who launches it, too
-    print(f"launch to first update: {result['launch']['first_row_seconds']:.1f} s", file=sys.stderr)
-    return result | ratios
+        others = [name for name in speeds if name not in ("script", key)]
+        if key in speeds and others:
+            result[kind] = {name: speeds[key] / speeds[name] for name in others}
+    return result
 
 
 def medians(rounds: list):
     """The median of each number over the rounds, in the same nested form."""
     if isinstance(rounds[0], dict):
-        kept = [name for name in rounds[0] if name not in ("laps_ms", "arguments")]
-        return {name: medians([one[name] for one in rounds]) for name in kept}
+        return {name: medians([one[name] for one in rounds]) for name in rounds[0]}
     return median(rounds)
 
 
-def markdown_table(args: Args, result: dict, rounds: list[dict]) -> str:
-    """The medians of the rounds as a table for people."""
-    shown = names(args)
-    faster = {kind: shown[key] for kind, key in (("ratios", "script"), ("against_ratios", "against")) if kind in result}
-    shown |= {name: f"stable-baselines3, {name}" for name in SB3 if name in result}
-    columns = [f"{name} is faster by" for name in faster.values()]
-    header = [
-        f"medians, rounds: {len(rounds)}",
-        "steps/s",
-        *columns,
-        "ms per update",
-        *PARTS,
-        "first update, s",
-        "peak memory, MB",
-    ]
-    rows = [header, ["---", *["---:"] * (len(header) - 1)]]
-    for key, name in shown.items():
-        cells = [name, f"{result[key]['steps_per_second']:,.0f}"]
-        for kind in faster:
+def time_to_return(args: Args, seed: int) -> dict:
+    """Trains with one seed until the mean return of the last episodes is reached."""
+    words = [*typed(args.env_id, args.arguments), "--seed", str(seed)]
+    with Launch(args.script, words) as launch:
+
+        def last_mean() -> float:
+            returns = [float(row["episodic_return"]) for row in launch.rows("episodes.csv")[-LAST:]]
+            return fmean(returns) if len(returns) == LAST else -math.inf
+
+        def is_over() -> bool:
+            return last_mean() >= args.target or time.perf_counter() - launch.start > args.limit
+
+        launch.wait_for(is_over, 0.02)
+        seconds, reached = time.perf_counter() - launch.start, last_mean()
+        if reached < args.target:
+            fail(f"{launch.name}: reached {reached:.1f} in {seconds:.0f} s, not --target {args.target}; choose another")
+        print(f"{launch.name}: {seconds:.1f} s", file=sys.stderr)
+        env_id = launch.config()["arguments"]["env_id"]
+    return {"seed": seed, "seconds": seconds, "mean_return": reached, "env_id": env_id}
+
+
+# ---------------------------------------------------------------------------------------------------------- The program
+def speed_rows(args: Args, measured: dict) -> list[list[str]]:
+    """The medians of the rounds as a table, header first."""
+    rounds = measured["rounds"]
+    names = {key: name for key, name, _ in sides_of(args, measured["arguments"])}
+    bases = {kind: key for kind, key in (("ratios", "script"), ("against_ratios", "against")) if kind in rounds[0]}
+    columns = [f"{names[key]} is faster by" for key in bases.values()]
+    rows = [[f"medians, rounds: {len(rounds)}", "steps/s", "ms per update", *columns, "first update, s", "memory, MB"]]
+    for key, name in names.items():
+        numbers = measured["medians"][key]
+        row = [name, f"{numbers['steps_per_second']:,.0f}", f"{numbers['ms_per_update']:.1f}"]
+        for kind in bases:
             ratios = [one[kind][key] for one in rounds if key in one[kind]]
-            cells.append(f"{median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "")
-        rows.append(cells + [f"{ms:.1f}" for ms in (result[key]["ms_per_update"], *result[key]["ms"].values())])
-    rows[2] += [f"{result['launch']['first_row_seconds']:.1f}", f"{result['launch']['peak_mb']:.0f}"]
-    of_one = " in one process" if args.processes > 1 else ""
-    rows.append([f"environments of {args.script}.py{of_one} alone", f"{result['script']['environment_limit']:,.0f}"])
-    return "\n".join(f"| {' | '.join(row + [''] * (len(header) - len(row)))} |" for row in rows)
+            row.append(f"{median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "")
+        rows.append([*row, "", ""])
+    launch = measured["medians"]["launch"]
+    rows[1][-2:] = f"{launch['first_row_seconds']:.1f}", f"{launch['peak_mb']:.0f}"
+    return rows
 
 
-def describe_machine(script: str | None = None) -> dict:
-    """Where and with what the numbers were measured, and the version of the script."""
-    cpu_info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    cpu = re.search("model name\t: (.*)", cpu_info)
-    packages = [name for name in ("gymnasium", "numpy", "stable_baselines3", "torch") if importlib.util.find_spec(name)]
-    return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "hardware": {"cpu": cpu[1] if cpu else platform.processor(), "cores": os.cpu_count()},
-        "load_average": os.getloadavg()[0],  # of the minute before; what else runs slows the measurements
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in packages}
-        | ({script: version((ROOT / "cleanrl" / f"{script}.py").read_text())} if script else {}),
-    }
+def growth_rows(measured: dict) -> list[list[str]]:
+    """How speed and memory grow, a row a value, header first."""
+    rows = [[measured["options"]["vary"][0], "steps/s", "ms per update", "memory, MB"]]
+    for value, one in measured["medians"].items():
+        speeds = [each[value]["script"]["steps_per_second"] for each in measured["rounds"]]
+        speed = f"{one['script']['steps_per_second']:,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"
+        rows.append([value, speed, f"{one['script']['ms_per_update']:.1f}", f"{one['launch']['peak_mb']:.0f}"])
+    return rows
 
 
-def validate(args: Args) -> None:
-    """Ends the program with one line at the first option that can't work."""
-    scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
-    if args.script not in scripts:
-        fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
-    if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
-        fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
-    for name in ("arguments", "against"):
-        if not is_quoted(words := getattr(args, name) or ""):
-            fail(f"--{name} {words}: has a quote without its second one; add it")
-    several = "WORLD_SIZE" in (ROOT / "cleanrl" / f"{args.script}.py").read_text()
-    if not 1 <= args.processes <= (64 if several else 1):
-        fail(f"--processes {args.processes}: {args.script}.py takes {'1 to 64' if several else 'only one'}; change one")
-    if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
-        fail("stable-baselines3 is not installed; pip install stable-baselines3==2.9.2, or leave it out by --no-sb3")
+def filled_in(args: Args) -> Args:
+    """The arguments with the script's DEFAULTS where neither --arguments nor --against is typed."""
+    filled = {"arguments": args.arguments or "", "processes": 1 if args.processes is None else args.processes}
+    if args.arguments is None and args.against is None and args.target is None:
+        filled |= DEFAULTS.get(args.script, {})
+        if args.processes is not None:
+            filled["processes"] = args.processes
+    if args.vary:
+        name = args.vary[0].removeprefix("--").replace("_", "-")
+        filled |= {"vary": [name, *args.vary[1:]], "against": None, "sb3": False}
+    return replace(args, **filled)
 
 
 def points(args: Args) -> dict[str, Args]:
     """What --vary measures, by the argument's value."""
     name, *values = args.vary
-    name = name.removeprefix("--").replace("_", "-")
-    if len(values) < 2 or len({*values}) < len(values) or (name == "processes" and not all(map(str.isdigit, values))):
+    if len(values) < 2 or len(set(values)) < len(values):
         fail(f"--vary {' '.join(args.vary)}: needs an argument and two or more values, like num-envs 4 16 64")
-    alone = replace(args, against=None, sb3=False)
-    if name == "processes":
-        return {value: replace(alone, processes=int(value)) for value in values}
-    return {value: replace(alone, arguments=f"{args.arguments} --{name} {value}".strip()) for value in values}
+    if name != "processes":
+        return {value: replace(args, arguments=f"{args.arguments} --{name} {value}".strip()) for value in values}
+    if not all(value.isdigit() for value in values):
+        fail(f"--vary {' '.join(args.vary)}: processes are whole numbers")
+    return {value: replace(args, processes=int(value)) for value in values}
+
+
+def check(args: Args) -> None:
+    """Ends the program with one line at the first option that can't work."""
+    scripts = sorted(file.stem for file in CLEANRL.glob("*.py"))
+    if args.script not in scripts:
+        fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
+    if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
+        fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
+    if args.num_seeds < 1 or not 0 < args.limit < 1e6 or not math.isfinite(args.target or 0.0):
+        fail("--num-seeds must be 1 or more, --limit above 0, and --target a number")
+    for name in ("arguments", "against"):
+        try:
+            shlex.split(getattr(args, name) or "")
+        except ValueError:
+            fail(f"--{name} {getattr(args, name)}: has a quote without its second one; add it")
+    most = 64 if "multigpu" in args.script else 1
+    if not 1 <= args.processes <= most:
+        fail(f"--processes {args.processes}: {args.script}.py takes {f'1 to {most}' if most > 1 else 'only one'}")
+    if args.sb3 and args.target is None and importlib.util.find_spec("stable_baselines3") is None:
+        fail("stable-baselines3 is not installed; pip install stable-baselines3, or leave it out by --no-sb3")
+    place = (args.output or RESULTS / "speed.json").absolute()
+    parent = next(path for path in place.parents if path.exists())
+    if place.is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK):
+        fail(f"--output {place}: can't be written; name a file in a folder that can")
 
 
 def main(args: Args) -> None:
-    """Measures, writes the JSON and prints the table."""
-    if args.arguments is args.against is None:
-        typed = {} if args.processes is None else {"processes": args.processes}
-        args = replace(args, **DEFAULTS.get(args.script, {}) | typed)
-    args = replace(args, arguments=args.arguments or "", sb3=args.sb3 and not args.vary)
-    args = replace(args, processes=1 if args.processes is None else args.processes)
-    varied = points(args) if args.vary else {}
-    for one in varied.values() or [args]:
-        validate(one)
-    if args.vary:
-        import report  # its table and pictures; here, since it needs further packages
-    file = f"growth/{args.script}_{args.vary[0].removeprefix('--').replace('_', '-')}" if args.vary else ""
-    output = Path(args.output or ROOT / "benchmark" / "results" / f"{file or f'throughput/{args.script}'}.json")
-    if not is_writable(output):
-        fail(f"--output {output}: can't be written; name a file in a folder that can")
-    result, rounds = {"options": asdict(args), **describe_machine(args.script)}, []
+    """Measures, prints the table and writes the JSON."""
+    args = filled_in(args)
+    check(args)
+    varied = points(args) if args.vary else {"": args}
+    for one in varied.values():
+        check(one)
+        config = try_out(one.script, typed(one.env_id, one.arguments), one.processes)
+    if args.against is not None:
+        try_out(args.script, typed(args.env_id, args.against), 1)
+    measured = {
+        "options": asdict(args) | {"output": None},
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load_average": os.getloadavg()[0],  # of the minute before; what else runs slows the measurements
+        "hardware": config["hardware"],
+        "versions": config["versions"] | {args.script: version(CLEANRL / f"{args.script}.py")},
+    }
+    if args.target is not None:
+        runs = [time_to_return(args, seed) for seed in range(1, args.num_seeds + 1)]
+        seconds = [run["seconds"] for run in runs]
+        measured |= {"runs": runs, "median_seconds": median(seconds)}
+        print(f"median {median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f} s), {len(seconds)} seeds")
+        save(args, "speed.json", f"time_to_return/{args.script}", measured)
+        return
+    measured["arguments"] = config["arguments"] | config["resolved"]
+    if args.sb3:
+        measured["versions"] |= {name: importlib.metadata.version(name) for name in ("stable-baselines3", "torch")}
+    rounds = []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
-        measured = {value: measure_round(one) for value, one in varied.items()}
-        rounds.append(measured or measure_round(args))
-    result |= {"medians": medians(rounds), "rounds": rounds}
-    print(report.growth_table(result) if args.vary else markdown_table(args, result["medians"], rounds))
-    try:
-        lines = ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in result.items())
-        write_whole(output, f"{{\n{lines}\n}}\n")
-        if args.vary:
-            report.growth_picture(result, output.with_suffix(""))
-    except OSError as error:
-        fail(f"--output {output}: can't be written ({error.strerror})")
+        of_values = {value: measure_round(one, measured["arguments"]) for value, one in varied.items()}
+        rounds.append(of_values if args.vary else of_values[""])
+    measured |= {"medians": medians(rounds), "rounds": rounds}
+    if args.vary:
+        table(growth_rows(measured))
+        save(args, "growth.json", f"{args.script}_{args.vary[0]}", measured)
+    else:
+        table(speed_rows(args, measured))
+        save(args, "speed.json", f"throughput/{args.script}", measured)
+
+
+def save(args: Args, name: str, measurement: str, measured: dict) -> None:
+    """Writes a measurement to --output, or puts it into the published ones."""
+    if args.output:
+        write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
+    else:
+        write_json(name, measurement, measured)
 
 
 if __name__ == "__main__":
