@@ -3,7 +3,7 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-details test-slurm test-aws test-docker results gallery docs lock clean
+.PHONY: train watch test check test-details test-slurm test-docker results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -30,10 +30,6 @@ test-details: .venv/test
 test-slurm: .venv/test
 	$(BIN)/python -m pytest -rs tests/slurm_array.py
 
-# boto3 and moto, with packages that the rest has no use for, in an environment of their own
-test-aws: .venv/aws/done
-	.venv/aws/bin/python -m pytest -rs --noconftest tests/test_aws.py
-
 # Builds the Dockerfile without a daemon and runs every script in it, as root: apt-get install buildah crun debootstrap
 test-docker:
 	tests/docker_build.sh
@@ -52,7 +48,6 @@ results: .venv/test
 	$(BIN)/python benchmark/compare.py benchmark/results/fp32 $(RUNS)/ppo_atari_envpool --steps 2000000 \
 		--output benchmark/results/bf16_against_fp32
 	$(BIN)/python benchmark/ablate.py report
-	$(BIN)/python benchmark/scale.py
 
 # Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md
 gallery: .venv/test
@@ -75,11 +70,6 @@ OLD = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer 
 	$(PIP) -r requirements-dev.txt -r requirements-docs.txt
 	$(PIP) --no-deps -r requirements-procgen.txt
 	touch $@ .venv/train
-
-.venv/aws/done: requirements-aws.txt
-	$(PYTHON) -m venv .venv/aws
-	.venv/aws/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-aws.txt
-	touch $@
 
 # The pages, into site/; a warning is an error. (Material's notice on the future of mkdocs isn't one, and is left out.)
 docs: .venv/docs/done
