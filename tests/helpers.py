@@ -206,9 +206,8 @@ def scalars(folder):
 
 def assert_same_state(one, other):
     """Two checkpoints agree to the bit in all that training goes on from."""
-    for name in ("update", "global_step", "recent_returns", "rng"):
+    for name in ("update", "global_step", "recent_returns", "envs"):
         assert one[name] == other[name], name
-    assert torch.equal(one["torch_rng"], other["torch_rng"])
     assert one["model"].keys() == other["model"].keys()
     assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
     for first, second in zip(one["optimizer"]["state"].values(), other["optimizer"]["state"].values(), strict=True):
