@@ -27,6 +27,7 @@ RUNS = "runs.parquet"
 LAST = 100  # a run's result is the mean return of its last 100 episodes
 LEAST_SEEDS = 5  # for an interval: a bootstrap of fewer means nothing
 RESAMPLES = 9_999
+IN_TABLES = frozenset("exp_name env_id total_timesteps checkpoints".split())  # what a row of a table says anyway
 RULER = "# ===="  # begins the line between a script's two parts
 
 # Arguments that concern only the machine, the speed, or what is recorded of a run, in this release or in 0.2. Two runs
@@ -115,8 +116,8 @@ def identity(arguments: dict) -> dict:
     """The arguments that make a run what it is, without its seed. How many checkpoints are saved counts only if fresh
     episodes begin after each."""
     kept = {name: value for name, value in arguments.items() if name not in NOT_IDENTITY}
-    if "exact_resume" in kept and not kept["exact_resume"]:
-        del kept["exact_resume"]
+    if not kept.get("exact_resume"):
+        kept.pop("exact_resume", None)
         kept.pop("checkpoints", None)
     return kept
 
@@ -162,7 +163,7 @@ class Run:
     version: str  # of the script that ran
     release: str | None  # of a kept run: the release of the repository with which it was made
     arguments: dict
-    settings: dict  # what of identity(arguments) is not the script's default
+    settings: dict  # what of identity(arguments), but for IN_TABLES, is not the script's default
     total: int  # steps planned, or where it was stopped
     ended: bool
     steps: np.ndarray = field(repr=False)  # (E,) at which its episodes ended
@@ -235,10 +236,10 @@ def run_of_folder(folder: Path) -> Run:
     try:
         scripts = sorted(folder.glob("*.py"))
         if scripts:
-            usual = identity(defaults(scripts[0]))
+            usual = list(identity(defaults(scripts[0])).items())
             made_by = version(scripts[0])
         else:
-            usual, made_by = {}, str(config.get("git_commit"))[:12]
+            usual, made_by = [], str(config.get("git_commit"))[:12]
         total = planned_steps(arguments)
         own = identity(arguments)
         return Run(
@@ -250,7 +251,7 @@ def run_of_folder(folder: Path) -> Run:
             version=made_by,
             release=None,
             arguments=arguments,
-            settings={name: own[name] for name in sorted(own) if name not in usual or usual[name] != own[name]},
+            settings={name: own[name] for name in sorted(own.keys() - IN_TABLES) if (name, own[name]) not in usual},
             total=total,
             ended=total > 0 and last_step(folder) >= total,
             steps=episodes["global_step"].to_numpy(),
@@ -426,15 +427,16 @@ def _row(run: Run, collection: str, table: str) -> dict:
 
 
 def _episode_rows(run: Run):
-    """A run's episodes as rows of an episodes table."""
+    """A run's episodes as rows of an episodes table. Ablations keep whole seconds: their curves are over steps."""
     import pandas
 
+    digits = 0 if run.ablation else 3
     columns = {
         "run": run.name,
         "step": run.steps.astype("int32"),
         "return": run.returns.astype("float32"),
         "length": run.lengths.astype("int32"),
-        "milliseconds": (run.seconds * 1000).round().astype("int32"),
+        "milliseconds": (run.seconds.round(digits) * 1000).round().astype("int32"),
     }
     return pandas.DataFrame(columns)
 
@@ -445,11 +447,11 @@ def _write_table(frame, path: Path) -> None:
     import pyarrow.parquet
 
     frame = frame.sort_values("run", kind="stable", ignore_index=True)
-    options = {"compression": "zstd", "compression_level": 19, "use_dictionary": True}
+    options = {"compression": "zstd", "compression_level": 22, "use_dictionary": True}
     if "step" in frame:
-        encodings = dict.fromkeys(("step", "length", "milliseconds"), "DELTA_BINARY_PACKED")
-        encodings["return"] = "BYTE_STREAM_SPLIT"
-        options |= {"use_dictionary": ["run"], "column_encoding": encodings}
+        encodings = dict.fromkeys(("step", "milliseconds"), "DELTA_BINARY_PACKED")
+        encodings |= dict.fromkeys(("return", "length"), "BYTE_STREAM_SPLIT")
+        options |= {"use_dictionary": ["run"], "column_encoding": encodings, "data_page_size": 2**24}
     content = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame, preserve_index=False), content, **options)
     write_atomically(path, content.getvalue())
@@ -562,6 +564,57 @@ def table(rows: list[list[str]], title: str = "") -> None:
     for row in rows[1:]:
         shown.add_row(*[Text(str(cell)) for cell in row])
     console.print(shown)
+
+
+def thousands(x: float, position=None) -> str:
+    """A number on an axis: 1500000 as 1.5M."""
+    if abs(x) >= 1e6:
+        return f"{x / 1e6:g}M"
+    if abs(x) >= 1e3:
+        return f"{x / 1e3:g}k"
+    return f"{x:g}"
+
+
+def pictures():
+    """matplotlib.pyplot for pictures that can be read on light and on dark pages: no background, gray text."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    gray = "#808080"
+    for name in ("text", "axes.label", "axes.edge", "xtick.", "ytick.", "grid."):
+        plt.rcParams[f"{name}color"] = gray
+    plt.rcParams["axes.titlecolor"] = gray
+    plt.rcParams["axes.grid"] = True
+    plt.rcParams["axes.axisbelow"] = True
+    plt.rcParams["grid.alpha"] = 0.3
+    plt.rcParams["axes.spines.top"] = False
+    plt.rcParams["axes.spines.right"] = False
+    plt.rcParams["legend.framealpha"] = 0
+    plt.rcParams["svg.fonttype"] = "none"  # text as text, in the font of the reader
+    plt.rcParams["svg.hashsalt"] = "ppo"  # the same data gives the same file
+    return plt
+
+
+def shade(axis, grid, curves, color: str, label: str | None = None) -> None:
+    """Draws the mean of (S, G) curves, with a band of one standard deviation over the seeds where all have begun."""
+    mean = curves.mean(axis=0)
+    if len(curves) > 1:
+        deviation = curves.std(axis=0, ddof=1)
+        axis.fill_between(grid, mean - deviation, mean + deviation, color=color, alpha=0.25, linewidth=0)
+    axis.plot(grid, mean, color=color, linewidth=1.8, label=label)
+
+
+def save_picture(figure, path: Path) -> None:
+    """Writes the figure as an SVG and closes it."""
+    import matplotlib.pyplot as plt
+
+    figure.tight_layout()
+    content = io.BytesIO()
+    figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
+    write_atomically(path, content.getvalue())
+    plt.close(figure)
 
 
 def fill(page: Path, name: str, text: str) -> bool:
