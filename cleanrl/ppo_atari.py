@@ -563,7 +563,7 @@ def check_spaces(observation_space: gym.Space, action_space: gym.Space) -> None:
             raise ValueError(f"observes a picture in a {observes}; a wrapper in make_env must return one")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
-        advice = f"use {fitting}" if fitting else "none here learns this; a wrapper in make_env must change it"
+        advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
         raise ValueError(f"observes {what} and acts by {type(action_space).__name__}; {advice}")
     if not isinstance(observation_space, gym.spaces.Box):
         numbers = gym.spaces.flatdim(observation_space)
@@ -1168,7 +1168,7 @@ def read_arguments() -> tuple[Args, dict | None]:
     if args.evaluate is not None:
         saved = for_evaluation(saved)
         if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
-            fail(f"--evaluate: its environment {saved.env_id} imports a module; type --env-id if you trust it")
+            fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
     return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
 
 
