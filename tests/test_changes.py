@@ -1,0 +1,230 @@
+"""Edits that researchers make (tests/changes/, shown on docs/make-it-your-own.md) do what they should, in each script.
+
+Each edit is a diff of ppo.py. The other scripts get it by a three-way merge; where a script's text differs there, it has a
+diff of its own, NAME.SCRIPT.diff. A script that an edit has nothing to do with isn't in the table below.
+"""
+
+import csv
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+CHANGES = ROOT / "tests" / "changes"
+TINY = {
+    "total_timesteps": 384,
+    "num_envs": 4,
+    "num_steps": 32,
+    "num_minibatches": 2,
+    "update_epochs": 2,
+    "checkpoints": 1,
+}
+ENVIRONMENTS = {
+    "ppo": {"env_id": "CartPole-v1"},
+    "ppo_multidiscrete": {"env_id": "CartPole-v1"},
+    "ppo_continuous_action": {"env_id": "Pendulum-v1"},
+    "ppo_atari": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
+    "ppo_atari_visual": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu", "capture_video": False},
+    "ppo_atari_lstm": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
+    "ppo_atari_envpool": {"env_id": "Breakout-v5", "device": "cpu"},
+    "ppo_procgen": {"env_id": "coinrun", "device": "cpu"},
+    "ppo_atari_multigpu": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
+}
+VECTORS = ["ppo", "ppo_multidiscrete", "ppo_continuous_action"]
+PIXELS = ["ppo_atari", "ppo_atari_visual", "ppo_atari_lstm", "ppo_atari_multigpu"]
+BATCHED = ["ppo_atari_envpool", "ppo_procgen"]  # their environments are no Gymnasium wrappers
+SCRIPTS = {
+    "01_relu_network": VECTORS,
+    "02_module_added": [*VECTORS, *PIXELS, *BATCHED],
+    "03_shared_trunk": VECTORS[:2],
+    "04_temperature": [*VECTORS, *PIXELS, *BATCHED],
+    "05_observation_scaling": ["ppo"],
+    "06_adamw_groups": VECTORS[:2],
+    "07_agent_zero_grad": [*VECTORS, *PIXELS, *BATCHED],
+    "08_extra_loss_of_obs": [*VECTORS, *PIXELS[:2], *BATCHED],
+    "09_scalar_debug": [*VECTORS, *PIXELS, *BATCHED],
+    "10_reward_wrapper": [*VECTORS, *PIXELS],
+    "11_normalize_observation": VECTORS[:2],
+    "12_forward_hook": [*VECTORS, *PIXELS, *BATCHED],
+    "13_anneal_entropy": [*VECTORS, *PIXELS, *BATCHED],
+    "14_epsilon_mixture": ["ppo", "ppo_atari", "ppo_procgen"],
+    "15_another_optimizer": [*VECTORS, *PIXELS, *BATCHED],
+    "16_option_below_zero": ["ppo", "ppo_multidiscrete"],
+}
+CASES = [(change, script) for change, scripts in SCRIPTS.items() for script in scripts]
+
+
+def patched(script: Path, diff: Path, folder: Path) -> Path:
+    """A copy of the script with the diff applied."""
+    copy = folder / script.name
+    copy.write_bytes(script.read_bytes())
+    subprocess.run(["patch", "--silent", "--no-backup-if-mismatch", copy, diff], check=True, stdout=subprocess.DEVNULL)
+    return copy
+
+
+def edited(script: str, change: str, folder: Path) -> Path:
+    """A copy of the script with the change, by its own diff, its parent's, or ppo.py's."""
+    lineage = {"ppo_atari_visual": "ppo_atari", "ppo_atari_lstm": "ppo_atari", "ppo_atari_envpool": "ppo_atari"}
+    lineage |= {"ppo_atari_multigpu": "ppo_atari", "ppo_procgen": "ppo_atari"}
+    (folder / "edited").mkdir()
+    path = ROOT / "cleanrl" / f"{script}.py"
+    for owner in (script, lineage.get(script, "ppo"), "ppo"):
+        diff = CHANGES / (f"{change}.diff" if owner == "ppo" else f"{change}.{owner}.diff")
+        if diff.exists():
+            break
+    if owner == script:
+        return patched(path, diff, folder / "edited")
+    (folder / "parent").mkdir()
+    base = ROOT / "cleanrl" / f"{owner}.py"
+    theirs = patched(base, diff, folder / "parent")
+    merged = subprocess.run(["git", "merge-file", "-p", path, base, theirs], capture_output=True, text=True)
+    assert merged.returncode == 0, f"{change} of {owner}.py conflicts with {script}.py:\n{merged.stdout}"
+    result = folder / "edited" / path.name
+    result.write_text(merged.stdout)
+    return result
+
+
+def load(path: Path):
+    """The script as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"edited_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def metrics(folder: Path) -> dict[str, np.ndarray]:
+    with open(folder / "metrics.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    return {name: np.array([float(row[name]) for row in table]) for name in table[0]}
+
+
+def checkpoint(folder: Path) -> dict:
+    (path,) = folder.glob("checkpoints/*.pt")
+    return torch.load(path, weights_only=True)
+
+
+def first_weights(module, args) -> dict:
+    torch.manual_seed(args.seed)
+    envs = module.VectorEnv(module.resolve(args), args.num_envs)
+    agent = module.Agent(envs, args)
+    envs.close()
+    return {name: value.clone() for name, value in agent.state_dict().items()}
+
+
+def train(script: str, path: Path, **options):
+    module = load(path)
+    args = module.Args(**{**TINY, **ENVIRONMENTS[script], **options})
+    return module, args, module.main(args)
+
+
+def assert_acting_draws_from_what_is_learned(module, folder):
+    """The share of an action among many draws is the probability that learning computes for it."""
+    player = module.load(folder)
+    obs = torch.from_numpy(player.reset(seed=1)).repeat_interleave(4000, 0)
+    noise = player.agent.draw_noise(len(obs))
+    with torch.no_grad():
+        actions = player.agent.get_action(obs, noise)
+        log_prob, _, _ = player.agent.evaluate_actions(obs, actions)
+    first = (actions == actions[0]).reshape(len(obs), -1).all(-1)
+    assert first.float().mean().item() == pytest.approx(log_prob[0].exp().item(), abs=0.04)
+    player.envs.close()
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("change", "script"), CASES)
+def test_a_change_works(in_folder, change, script):
+    if script == "ppo_procgen":
+        pytest.importorskip("procgen")
+    path = edited(script, change, in_folder)
+    module, args, folder = train(script, path)
+    columns = metrics(folder)
+    assert len(columns["global_step"]) == 3
+    before = first_weights(module, args)
+    after = checkpoint(folder)["model"]
+    unmoved = [name for name in before if torch.equal(before[name], after[name])]
+    if change == "05_observation_scaling":
+        assert unmoved == ["obs_scale"]  # a buffer
+    else:
+        assert unmoved == []  # all is trained, whatever was added
+    if script in ("ppo", "ppo_atari", "ppo_atari_envpool", "ppo_procgen"):
+        assert_acting_draws_from_what_is_learned(module, folder)
+    if change == "04_temperature":  # ten times colder: what is learned sees it
+        assert abs(columns["losses/entropy"][0]) < {"ppo_continuous_action": 10}.get(script, 3)
+    if change == "06_adamw_groups":
+        assert columns["charts/critic_rate"] == pytest.approx(4 * columns["charts/learning_rate"])
+    if change == "09_scalar_debug":
+        assert set(columns["losses/one"]) == {1.0}
+        assert np.isfinite(columns["losses/with_gradient"]).all() and (columns["losses/ratio_max"] > 0.9).all()
+    if change == "10_reward_wrapper" and script == "ppo":
+        assert columns["charts/reward"] == pytest.approx(0.1)
+        assert columns["charts/episodic_return"] == pytest.approx(columns["charts/episodic_length"])  # CartPole's own
+    if change == "11_normalize_observation":
+        steps = [count for _, _, count in checkpoint(folder)["envs"]["obs_rms"]]
+        assert min(steps) >= args.total_timesteps // args.num_envs
+    if change == "12_forward_hook":
+        assert columns["charts/calls"][0] >= args.num_steps  # acting calls the network too
+        assert np.all(np.diff(columns["charts/calls"]) >= args.num_steps)
+
+
+@pytest.mark.parametrize("script", [*VECTORS, "ppo_atari"])
+def test_zero_grad_of_the_agent_is_that_of_the_optimizer(in_folder, script):
+    _, _, folder = train(script, edited(script, "07_agent_zero_grad", in_folder), exp_name="edited")
+    _, _, plain = train(script, ROOT / "cleanrl" / f"{script}.py", exp_name="plain")
+    one, other = checkpoint(folder)["model"], checkpoint(plain)["model"]
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_normalization_is_kept_by_resume_and_frozen_in_evaluation(in_folder):
+    path = edited("ppo", "11_normalize_observation", in_folder)
+    module, args, folder = train("ppo", path)
+    saved = checkpoint(folder)["envs"]["obs_rms"]
+    player = module.load(folder)
+    for seed in (1, 2):
+        player.play(seed)
+    assert player.envs.state_dict()["obs_rms"] == saved[:1]
+    module.main(module.Args(resume=str(folder), total_timesteps=768))
+    latest = torch.load(folder / "checkpoints" / "6.pt", weights_only=True)["envs"]["obs_rms"]
+    assert all(now[2] >= before[2] + 96 for now, before in zip(latest, saved))
+
+
+def test_an_annealed_entropy_bonus_reaches_the_loss(in_folder, monkeypatch):
+    path = edited("ppo", "13_anneal_entropy", in_folder)
+    module = load(path)
+    seen = []
+    loss = module.ppo_loss
+
+    def spied(*arguments):
+        seen.append(arguments[-2])
+        return loss(*arguments)
+
+    monkeypatch.setattr(module, "ppo_loss", spied)
+    module.main(module.Args(**TINY))
+    assert sorted(set(seen), reverse=True) == pytest.approx([0.01, 0.01 * 2 / 3, 0.01 / 3])
+
+
+def test_an_option_may_be_below_zero(in_folder):
+    module, _, folder = train("ppo", edited("ppo", "16_option_below_zero", in_folder), reward_offset=-1.0)
+    assert metrics(folder)["charts/reward"] == pytest.approx(1.0)  # what the environment gives
+    module.main(module.Args(**TINY, reward_offset=-0.5))
+
+
+def test_the_loss_of_observations_is_used(in_folder):
+    """A term that is much larger than the others drives the values to 0."""
+    diff = (CHANGES / "08_extra_loss_of_obs.diff").read_text().replace("0.01 * agent", "1000.0 * agent")
+    (in_folder / "strong.diff").write_text(diff)
+    path = patched(ROOT / "cleanrl" / "ppo.py", in_folder / "strong.diff", in_folder)
+    module, _, folder = train("ppo", path, total_timesteps=2560, learning_rate=3e-3)
+    player = module.load(folder)
+    obs = torch.from_numpy(player.reset(seed=1))
+    assert abs(player.agent.get_value(obs).item()) < 0.3
