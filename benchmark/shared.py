@@ -583,9 +583,8 @@ def pictures():
     import matplotlib.pyplot as plt
 
     gray = "#808080"
-    for name in ("text", "axes.label", "axes.edge", "xtick.", "ytick.", "grid."):
+    for name in ("text.", "axes.label", "axes.edge", "axes.title", "xtick.", "ytick.", "grid."):
         plt.rcParams[f"{name}color"] = gray
-    plt.rcParams["axes.titlecolor"] = gray
     plt.rcParams["axes.grid"] = True
     plt.rcParams["axes.axisbelow"] = True
     plt.rcParams["grid.alpha"] = 0.3
