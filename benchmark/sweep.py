@@ -238,8 +238,8 @@ def is_held(lock: Path) -> bool:
         return False
 
 
-def last_rows(path: Path, count: int) -> list[dict[str, str]]:
-    """The last rows of a CSV file, without the one that is being written."""
+def last_rows(path: Path, count: int | None) -> list[dict[str, str]]:
+    """The last rows of a CSV file, or all, without the one that is being written."""
     with contextlib.suppress(OSError), path.open(encoding="utf-8") as file:
         header = file.readline()
         lines = [line for line in deque(file, maxlen=count) if line.endswith("\n")]

@@ -6,26 +6,17 @@
     python benchmark/tune.py … --space mine.toml            instead of the script's table in spaces.toml
     python benchmark/tune.py … --storage postgresql+psycopg://user:password@host/tune        from many machines
 
-A trial's value is the mean return of the last 100 episodes, over its environments and seeds. Of several environments
-each return becomes a score first, 0 at the lower of its two targets and 1 at the upper. The same number on the way,
-twenty times a run, prunes: a trial whose best so far is below the median of those before it, at the same point, is
-stopped by SIGTERM. All that a trial needs is in the storage and in its run folders, so the same command goes on after
-any kill, and whoever types it elsewhere shares the trials. In the end the best three and the defaults run on fresh
-seeds, for the best of many was lucky too.
+A trial's value is the mean return of the last 100 episodes, over its environments and seeds. With several environments
+each return becomes a score first: 0 at the lower of its two targets and 1 at the upper. A trial whose best value so far
+is below the median of earlier trials at the same point is pruned. The same command goes on after any kill, and shares
+the trials with whoever types it elsewhere. In the end the best three and the defaults run on fresh seeds, since the
+best of many was lucky too. `optuna-dashboard sqlite:///runs/tune.db` shows a search in the browser.
 """
 
-import contextlib
 import hashlib
-import html
-import io
 import json
 import math
-import os
 import shlex
-import shutil
-import signal
-import socket
-import sys
 import time
 import tomllib
 import warnings
@@ -33,31 +24,24 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import sweep
+import tyro
+from shared import curve, difference_interval, fail, identity, planned_steps, table, version
+
 try:
     import optuna
-    import plotly  # noqa: F401 (Optuna's pictures are made with it)
-    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-    from optuna.exceptions import OptunaError
-    from optuna.trial import FrozenTrial, Trial, TrialState
-    from sqlalchemy.engine import make_url
+    from optuna.exceptions import ExperimentalWarning, OptunaError
+    from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
+    from optuna.trial import FixedTrial, FrozenTrial, Trial, TrialState
     from sqlalchemy.exc import SQLAlchemyError
-except ImportError as missing:
-    print(f"tune.py: error: {missing.name} is not installed; pip install -e '.[tune]'", file=sys.stderr)
-    raise SystemExit(2) from None
-
-import compare
-import numpy as np
-import report
-import sweep
-from shared import identity, version, write_whole
-from sweep import fail, make_jobs
+except ImportError as error:
+    fail(f"{error.name} is not installed; pip install -e '.[tune]'")
 
 SPACES = Path(__file__).with_name("spaces.toml")
 POINTS = 20  # of a run, at which it can be pruned
 BEST = 3  # trials that are confirmed
-HOPELESS = 5  # failed trials without a better one with which a search ends that has just begun
-BEAT = 10.0  # seconds between two signs of life of a trial
-GRACE = 60.0  # seconds without one after which another process goes on with it
+HOPELESS = 5  # trials after which a search ends if all have failed
 
 
 @dataclass
@@ -66,349 +50,366 @@ class Args:
     env_ids: list[str] = field(default_factory=list)  # environments
     command: str = "python cleanrl/ppo_numpy.py"  # what trains; hyperparameters, --env-id and --seed are added to it
     targets: list[str] = field(default_factory=list)  # returns that score 0 and 1, as in CartPole-v1=20:500
-    space: Path | None = None  # TOML file of what is searched; by default the script's table in benchmark/spaces.toml
+    space: Path = SPACES  # TOML file of what is searched
     num_seeds: int = 1  # runs of each environment in a trial
     start_seed: int = 1  # seed of the first of them
     # the search
     trials: int = 60  # in all, whoever makes them; with a larger number the same command goes on
-    prune: bool = True  # stop runs whose best so far is below the median of earlier trials there
+    prune: bool = True  # stop trials whose best so far is below the median of earlier ones
     storage: str = "sqlite:///runs/tune.db"  # any Optuna storage URL
+    grace: int = 60  # seconds without a sign of life after which another process goes on with a trial
     confirm: int = 5  # fresh seeds on which the best three and the defaults are compared; 0 leaves it out
     # here
     workers: int = 1  # trials at a time
-    threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
+    threads: int | None = None  # CPU threads of a run; by default the workers share the cores
+
+
+class TrialFailed(Exception):
+    """A trial whose runs failed, with the reason."""
+
+
+class Stopped(Exception):
+    """The program was told to stop; the trial goes on when it is started again."""
+
+
+# ----------------------------------------------------------------------------------------------------- What is searched
+
+
+def read_space(args: Args) -> dict[str, list | dict]:
+    """The choices or the range of each hyperparameter, less those that the command types. Raises ValueError."""
+    try:
+        space = tomllib.loads(args.space.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--space {args.space}: can't be read ({error}); name a file like {SPACES.name}") from None
+    start, options = sweep.split_command(args.command)
+    script = Path(start[-1])
+    if all(isinstance(table, dict) and "low" not in table for table in space.values()):  # tables of several scripts
+        names = [name for name in space if script.stem.startswith(name)]
+        space = space.get(max(names, key=len, default="ppo"), {})
+    typed = {name.removeprefix("--").removeprefix("no-") for name in sweep.option_names(options)}
+    space = {name: spec for name, spec in space.items() if name.replace("_", "-") not in typed}
+    if not space:
+        raise ValueError(f"--space {args.space}: has nothing for {script.name} that the command leaves open")
+    for name, spec in space.items():
+        try:
+            first = spec[0] if isinstance(spec, list) else spec["low"]
+            suggest(FixedTrial({name: first}), name, spec)
+        except (ValueError, TypeError, KeyError, IndexError):
+            raise ValueError(
+                f"--space {args.space}: {name} = {spec} is no list of choices and no range; write [1, 2] or "
+                "{ low = 1e-4, high = 1e-2, log = true }"
+            ) from None
+    return space
+
+
+def suggest(trial: Trial | FixedTrial, name: str, spec: list | dict):
+    if isinstance(spec, list):
+        return trial.suggest_categorical(name, spec)
+    if isinstance(spec["low"], int) and isinstance(spec["high"], int):
+        return trial.suggest_int(name, **spec)
+    return trial.suggest_float(name, **spec)
+
+
+def read_targets(args: Args) -> dict[str, tuple[float, float]]:
+    """By environment the returns that score 0 and 1; for one without targets the score is the return. Raises
+    ValueError."""
+    if not args.targets and len(args.env_ids) == 1:
+        return {args.env_ids[0]: (0.0, 1.0)}
+    form = " ".join(f"{env_id}=LOW:HIGH" for env_id in args.env_ids)
+    mistake = ValueError(f"--targets: give each environment the returns that score 0 and 1: --targets {form}")
+    targets = {}
+    for word in args.targets:
+        env_id, _, ends = word.rpartition("=")
+        try:
+            low, high = [float(end) for end in ends.split(":")]
+        except ValueError:
+            raise mistake from None
+        if not -math.inf < low < high < math.inf:
+            raise mistake
+        targets[env_id] = low, high
+    if targets.keys() != set(args.env_ids):
+        raise mistake
+    return targets
+
+
+def make_trial(args: Args, values: dict, num_seeds: int, start_seed: int) -> list[sweep.Job]:
+    """The runs of some hyperparameters, the first seed of every environment first. Raises ValueError."""
+    grid = [f"{name}={x:.6g}" if isinstance(x, float) else f"{name}={x}" for name, x in values.items()]
+    wanted = sweep.Args(env_ids=args.env_ids, command=args.command, grid=grid)
+    wanted.num_seeds = num_seeds
+    wanted.start_seed = start_seed
+    return sweep.make_jobs(wanted)
 
 
 # ----------------------------------------------------------------------------------------------------------- The search
 
 
-def read_space(args: Args, script: Path) -> dict[str, BaseDistribution]:
-    """The distribution of each hyperparameter, less those that the command types."""
-    file = args.space or SPACES
-    try:
-        table = tomllib.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        fail(f"--space {file}: can't be read ({error}); name a TOML file like benchmark/spaces.toml")
-    if all(isinstance(spec, dict) and "low" not in spec for spec in table.values()):  # tables of several scripts
-        table = table.get(max((name for name in table if script.stem.startswith(name)), key=len, default="ppo"), {})
-    typed = {word.split("=")[0].replace("_", "-") for word in shlex.split(args.command)}
-    typed = {word.removeprefix("--").removeprefix("no-") for word in typed}
-    space: dict[str, BaseDistribution] = {}
-    for name in [name for name in table if name.replace("_", "-") not in typed]:
-        try:
-            if isinstance(spec := table[name], list):
-                space[name] = CategoricalDistribution(spec)
-            else:
-                whole = isinstance(spec["low"], int) and isinstance(spec["high"], int)
-                space[name] = (IntDistribution if whole else FloatDistribution)(**spec)
-        except (ValueError, TypeError, KeyError) as error:
-            fail(f"--space {file}: {name} = {table[name]} is no list of choices and no range ({error}); write [1, 2] "
-                 "or { low = 1e-4, high = 1e-2, log = true }")  # fmt: skip
-    return space or fail(f"--space {file}: has nothing for {script.name} that the command leaves open; add some")
+def returns_at(run: Path, steps: list[float]) -> np.ndarray:
+    """The mean return of the last 100 episodes that had ended by each of the steps; NaN where none had."""
+    episodes = sweep.last_rows(run / "episodes.csv", None)
+    ends = np.array([float(row["global_step"]) for row in episodes])
+    returns = np.array([float(row["episodic_return"]) for row in episodes])
+    return curve(ends, returns, np.array(steps))
 
 
-def read_targets(args: Args) -> dict[str, tuple[float, float]]:
-    """By environment the returns that score 0 and 1; of a single one without targets the score is the return."""
-    targets = {} if args.targets or len(args.env_ids) > 1 else {args.env_ids[0]: (0.0, 1.0)}
-    for word in args.targets:
-        env_id, _, ends = word.rpartition("=")
-        try:
-            targets[env_id] = low, high = tuple(map(float, ends.split(":")))
-            if not -math.inf < low < high < math.inf:
-                raise ValueError(word)
-        except ValueError:
-            fail(f"--targets {word}: write an environment and the returns that score 0 and 1: CartPole-v1=20:500")
-    if targets.keys() != {*args.env_ids}:
-        fail(
-            f"--targets {' '.join(args.targets)}: of several environments each needs its own: {' '.join(args.env_ids)}"
-        )
-    return targets
+def result_of(job: sweep.Job) -> float:
+    return returns_at(sweep.matching_runs(job)[-1], [math.inf])[0]
 
 
-def make_trial(args: Args, values: dict, exp_name: str = "", **seeds) -> list[sweep.Job]:
-    """The runs of some hyperparameters, the first seed of every environment first."""
-    grid = [f"{name}={x:.6g}" if isinstance(x, float) else f"{name}={x}" for name, x in values.items()]
-    command = args.command + (f" --exp-name {exp_name}" if exp_name else "")
-    seeds = {"num_seeds": args.num_seeds, "start_seed": args.start_seed} | seeds
-    return make_jobs(sweep.Args(env_ids=args.env_ids, command=command, grid=grid, **seeds))
+class TrialRuns:
+    """The runs of a trial, made one after another, with what they report to Optuna on the way."""
 
+    def __init__(self, tuner: "Tuner", trial: Trial, jobs: list[sweep.Job]):
+        self.tuner = tuner
+        self.trial = trial
+        self.jobs = jobs
+        self.scores = []  # of the runs that are done
+        self.pruned = False
+        self.last_look = 0.0
+        frozen = tuner.study.get_trials(deepcopy=False)[trial.number]
+        self.reported = max(frozen.intermediate_values, default=0)  # POINTS * i + k is point k of run i
 
-@dataclass
-class Active:
-    """A trial that this process is making."""
+    def run(self) -> float:
+        """Makes the runs and returns the trial's value. Raises TrialPruned, TrialFailed or Stopped."""
+        tuner = self.tuner
+        for job in self.jobs:
+            sweep.Sweep([job], tuner.args.workers, tuner.args.threads, tuner.stops).run(self.look)
+            if tuner.stops and job.state != "done":
+                raise Stopped
+            if job.state == "failed":
+                raise TrialFailed(f"{job.note}: {job.log.read_text(errors='replace').strip().splitlines()[-1]}")
+            self.report(job)
+            if self.pruned:
+                raise optuna.TrialPruned
+            result = result_of(job)
+            if math.isnan(result):
+                raise TrialFailed(f"no episode ended in {sweep.matching_runs(job)[-1]}")
+            self.scores.append(tuner.score(job, result))
+        return float(np.mean(self.scores))
 
-    trial: Trial
-    jobs: list[sweep.Job]  # its runs, made one after another
-    reported: int  # the last point that the storage has; POINTS · i + k is point k of run i
-    scores: list[float] = field(default_factory=list)  # of the runs that are done
-    pruned: bool = False
-    beats: int = 0
-    last_beat: float = 0.0
+    def look(self, current: sweep.Sweep) -> None:
+        """Called while a run is made: reports, and stops a run that shall be pruned."""
+        if not current.running or self.pruned or time.monotonic() - self.last_look < 0.5:
+            return
+        self.last_look = time.monotonic()
+        job = current.running[0]
+        self.report(job)
+        if self.tuner.args.prune and self.trial.should_prune():
+            self.pruned = True
+            job.told_to_stop = True
+            job.process.terminate()
+
+    def report(self, job: sweep.Job) -> None:
+        """Tells Optuna the mean score at every point that the run has passed, with those of the runs before it."""
+        runs = sweep.matching_runs(job)
+        last = sweep.last_rows(runs[-1] / "metrics.csv", 2) if runs else []
+        if not last:
+            return
+        total = planned_steps(job.arguments)
+        passed = int(POINTS * float(last[-1]["global_step"]) / total)
+        points = range(self.reported - POINTS * len(self.scores) + 1, passed + 1)
+        for point, mean_return in zip(points, returns_at(runs[-1], [total * point / POINTS for point in points])):
+            self.reported = POINTS * len(self.scores) + point
+            if not math.isnan(mean_return):
+                self.trial.report(float(np.mean([*self.scores, self.tuner.score(job, mean_return)])), self.reported)
 
 
 class Tuner:
-    def __init__(self, args: Args, space: dict[str, BaseDistribution], study: optuna.Study, storage):
-        self.args, self.space, self.targets, self.study, self.storage = args, space, read_targets(args), study, storage
-        self.sweep = sweep.Sweep([], sweep.Args(command=args.command, workers=args.workers, threads=args.threads))
-        self.active: list[Active] = []
-        self.marks: dict[int, tuple[tuple, float]] = {}  # of others' trials: the last sign of life, when it was seen
-        with contextlib.suppress(OSError):  # process ids mean something within one such place, on Linux
-            self.place = f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
-        self.owner = f"{getattr(self, 'place', socket.gethostname())} {os.getpid()}"
-
-    def trials(self) -> list[FrozenTrial]:
-        return self.study.get_trials(deepcopy=False)
-
-    def is_orphan(self, trial: FrozenTrial) -> bool:
-        """Whether the process that made the trial is gone: it said so, or it was on this machine and isn't any more, or
-        it has given no sign of life for a while, by our own clock."""
-        owner = trial.user_attrs.get("owner", "unknown")
-        place, _, process = owner.rpartition(" ")
-        if owner in ("", self.owner) or (place == getattr(self, "place", None) and not Path("/proc", process).exists()):
-            return True
-        mark, now = (owner, trial.user_attrs.get("beat")), time.monotonic()
-        if self.marks.get(trial.number, (None,))[0] != mark:
-            self.marks[trial.number] = mark, now
-        return now - self.marks[trial.number][1] > GRACE
-
-    def take_on(self) -> bool:
-        """Takes on a trial whose process is gone, or a new one, unless there are enough. Whether one was taken on."""
-        mine, trials = {one.trial.number for one in self.active}, self.trials()
-        for frozen in trials:
-            if frozen.state == TrialState.RUNNING and frozen.number not in mine and self.is_orphan(frozen):
-                trial = Trial(self.study, frozen._trial_id)
-                trial.set_user_attr("owner", self.owner)
-                time.sleep(1.0)  # of several processes that saw it alone, the last to write its name has it
-                if self.trials()[frozen.number].user_attrs["owner"] == self.owner:
-                    return self.begin(trial, "goes on", max(frozen.intermediate_values, default=0))
-        if sum(frozen.state != TrialState.WAITING for frozen in trials) >= self.args.trials:
-            return False
-        trial = self.study.ask()
-        trial.set_user_attr("owner", self.owner)
-        if trial.number >= self.args.trials:  # another process asked for the last one at the same time
-            self.storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
-            return False
-        return self.begin(trial, "starts")
-
-    def begin(self, trial: Trial, verb: str, reported: int = 0) -> bool:
-        values = {name: trial._suggest(name, x) for name, x in self.space.items()}  # those that it has, or new ones
-        self.active.append(one := Active(trial, [], reported))
-        try:
-            with contextlib.redirect_stderr(io.StringIO()) as complaint:
-                one.jobs = make_trial(self.args, values)
-        except SystemExit:  # more environments and steps than --total-timesteps, say
-            self.finish(one, TrialState.FAIL, error=complaint.getvalue().strip())
-        self.sweep.jobs += one.jobs
-        if one.jobs:
-            print(f"trial {trial.number}: {verb}: {one.jobs[0].point}", flush=True)
-        return True
+    def __init__(self, args: Args, space: dict, targets: dict, study: optuna.Study, stops: list[int]):
+        self.args = args
+        self.space = space
+        self.targets = targets
+        self.study = study
+        self.stops = stops
+        self.interrupted = []  # numbers of trials that the stop of this process ended
 
     def score(self, job: sweep.Job, mean_return: float) -> float:
         low, high = self.targets[job.env_id]
         return (mean_return - low) / (high - low)
 
-    def advance(self, one: Active) -> None:
-        """Starts the trial's next run, or looks at the one that is running, and tells Optuna what has come of it."""
-        job = one.jobs[len(one.scores)]
-        if time.monotonic() - one.last_beat > BEAT:
-            frozen = self.trials()[one.trial.number]
-            if frozen.state != TrialState.RUNNING or frozen.user_attrs["owner"] != self.owner:
-                self.active.remove(one)  # we were silent for so long that another process has gone on with it
-                if job.process:
-                    job.process.terminate()
-                    job.process.wait()
-                    job.process = None
-                return None
-            one.last_beat, one.beats = time.monotonic(), one.beats + 1
-            one.trial.set_user_attr("beat", one.beats)
-        if job.process is None:
-            self.sweep.start(job)
-        elif job.process.poll() is not None:
-            self.sweep.end(job)
-            if one.pruned and not self.sweep.stops:
-                return self.finish(one, TrialState.PRUNED)
-        if job.state == "failed":
-            lines = (self.sweep.folder / job.log).read_text(errors="replace").strip().splitlines()
-            return self.finish(one, TrialState.FAIL, error=f"{job.note}: {lines[-1]}; {job.log}")
-        runs = self.sweep.folders.matching(job)
-        if one.pruned or not runs:
-            return None
-        first, step = POINTS * len(one.scores), sweep.progress(runs[-1])[0]
-        passed = POINTS if job.state == "done" else POINTS * step // job.arguments["total_timesteps"]
-        if first + passed > one.reported:
-            self.note(one, job, report.Run(runs[-1]), range(one.reported + 1 - first, passed + 1))
-        if job.state == "done":
-            one.scores.append(self.score(job, report.Run(runs[-1]).result))
-        if one.scores and np.isnan(one.scores[-1]):
-            self.finish(one, TrialState.FAIL, error=f"no episode ended in {runs[-1]}")
-        elif len(one.scores) == len(one.jobs):
-            self.finish(one, TrialState.COMPLETE, float(np.mean(one.scores)))
-        return None
+    def objective(self, trial: Trial) -> float:
+        if self.is_surplus(trial):
+            trial.set_user_attr("surplus", True)
+            raise optuna.TrialPruned
+        try:
+            if self.stops:
+                raise Stopped
+            values = {name: suggest(trial, name, spec) for name, spec in self.space.items()}
+            jobs = make_trial(self.args, values, self.args.num_seeds, self.args.start_seed)
+            print(f"trial {trial.number}: {' '.join(jobs[0].point)}", flush=True)
+            return TrialRuns(self, trial, jobs).run()
+        except Stopped:
+            self.interrupted.append(trial.number)
+            raise
+        except (TrialFailed, ValueError) as error:  # ValueError: the script refuses the values
+            trial.set_user_attr("error", str(error))
+            raise TrialFailed(str(error)) from error
 
-    def note(self, one: Active, job: sweep.Job, run: report.Run, points: range) -> None:
-        """Reports the mean score at points of a run, with those of the runs before it, and prunes the trial by it."""
-        for point, value in zip(points, report.curve(run.steps, run.returns, np.array(points) * run.total / POINTS)):
-            one.reported = POINTS * len(one.scores) + point
-            if np.isfinite(value):  # an episode has ended by then
-                one.trial.report(float(np.mean([*one.scores, self.score(job, value)])), one.reported)
-        if self.args.prune and job.process and one.trial.should_prune():
-            one.pruned = True
-            job.process.terminate()
+    def is_surplus(self, trial: Trial) -> bool:
+        """Whether another process began the last trial at the same time. One that goes on with another never is."""
+        trials = self.study.get_trials(deepcopy=False)
+        if is_retry(trials[trial.number]):
+            return False
+        earlier = [one for one in trials[: trial.number] if not is_retry(one) and "surplus" not in one.user_attrs]
+        return len(earlier) >= self.args.trials
 
-    def finish(self, one: Active, state: TrialState, value: float | None = None, error: str = "") -> None:
-        if error:
-            one.trial.set_user_attr("error", error)
-        self.study.tell(one.trial, value, state)
-        self.active.remove(one)
-        print(line(self.trials()[one.trial.number]), flush=True)
-        first = [trial.state for trial in self.trials()[:HOPELESS]]
-        if error and first == [TrialState.FAIL] * HOPELESS and not any(t.value is not None for t in self.trials()):
-            fail(f"the first {HOPELESS} trials failed, and none was better; the last said: {error}", status=1)
+    def tell(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Called after each trial; ends a search in which everything fails."""
+        if "surplus" not in trial.user_attrs and trial.number not in self.interrupted:
+            print(describe(trial), flush=True)
+        ended = [one for one in counted(study) if one.state.is_finished()]
+        if len(ended) >= HOPELESS and all(one.state == TrialState.FAIL for one in ended):
+            study.stop()
 
     def run(self) -> None:
-        """Makes trials until there are enough and all have ended, those of other processes too. A signal ends the
-        program, once every run has saved a checkpoint."""
-        handled, last_look = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), 0.0
-        handlers = {number: signal.signal(number, lambda n, frame: self.sweep.stops.append(n)) for number in handled}
-        try:
-            while not self.sweep.stops:
-                while len(self.active) < self.args.workers and time.monotonic() - last_look > 1.0:
-                    if not self.take_on():
-                        last_look = time.monotonic()
-                        if not self.active and all(trial.state != TrialState.RUNNING for trial in self.trials()):
-                            return
-                for one in [*self.active]:
-                    self.advance(one)
-                time.sleep(0.2)
-            print("stopping; the same command goes on", flush=True)
-        finally:
-            while self.sweep.running:  # each saves a checkpoint and ends; Ctrl-C once more ends them at once
-                self.sweep.stop_running()
-                for job in self.sweep.running:
-                    if job.process.poll() is not None:
-                        job.process = None
-                time.sleep(0.05)
-            for one in self.active:
-                with contextlib.suppress(SQLAlchemyError, OptunaError):  # the reason why we are here, perhaps
-                    one.trial.set_user_attr("owner", "")
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-        raise SystemExit(128 + self.sweep.stops[0])
+        """Makes trials until there are enough and all have ended, those of other processes too."""
+        while not self.stops:
+            fail_stale_trials(self.study)
+            trials = counted(self.study)
+            waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
+            count = self.args.trials - len(trials) + len(waiting)
+            if count > 0:
+                workers = min(self.args.workers, count)
+                try:
+                    self.study.optimize(self.objective, count, n_jobs=workers, catch=TrialFailed, callbacks=[self.tell])
+                except Stopped:
+                    break
+                ended = [one for one in counted(self.study) if one.state.is_finished()]
+                if len(ended) >= HOPELESS and all(one.state == TrialState.FAIL for one in ended):
+                    fail(f"all {len(ended)} trials failed; the last: {ended[-1].user_attrs.get('error')}", status=1)
+            elif any(trial.state == TrialState.RUNNING for trial in trials):
+                time.sleep(1.0)
+            else:
+                return
+        for number in self.interrupted:  # they wait in the storage for whoever comes next
+            RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(
+                self.study, self.study.get_trials()[number]
+            )
+        print("stopped; the same command goes on", flush=True)
+        raise SystemExit(128 + self.stops[0])
+
+
+def is_retry(trial: FrozenTrial) -> bool:
+    """Whether the trial goes on with one whose process ended."""
+    return RetryHeartbeatStaleTrialCallback.retried_trial_number(trial) is not None
+
+
+def counted(study: optuna.Study) -> list[FrozenTrial]:
+    """The trials of a search: not those that another one goes on with, and none that was one too many."""
+    trials = study.get_trials(deepcopy=False)
+    continued = set()
+    for trial in trials:
+        continued.update(RetryHeartbeatStaleTrialCallback.retry_history(trial))
+    return [trial for trial in trials if trial.number not in continued and "surplus" not in trial.user_attrs]
 
 
 # ------------------------------------------------------------------------------------------------------ What came of it
 
 
-def line(trial: FrozenTrial) -> str:
-    """A trial that has ended, for people."""
-    values = ", ".join(f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x}" for name, x in trial.params.items())
-    result = "failed" if trial.value is None else f"{trial.value:.2f}"
-    result += " when it was pruned" * (trial.state == TrialState.PRUNED)
-    error = f" ({trial.user_attrs['error']})" if "error" in trial.user_attrs else ""
-    return f"trial {trial.number}: {result}{error}: {values}"
+def describe(trial: FrozenTrial) -> str:
+    """A trial that has ended, in a line."""
+    state = "failed" if trial.state == TrialState.FAIL else trial.state.name.lower()
+    result = "" if trial.value is None else f" at {trial.value:.2f}"
+    reason = f" ({trial.user_attrs['error']})" if "error" in trial.user_attrs else ""
+    values = [f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x}" for name, x in trial.params.items()]
+    return f"trial {trial.number}: {state}{result}{reason}: {', '.join(values)}"
 
 
-def write_page(study: optuna.Study, best: list[str], tables: list[str], path: Path) -> None:
-    """One page that needs nothing else: the best command lines, Optuna's pictures, the confirmation, every trial."""
-    parts = [f"<!doctype html><meta charset=utf-8><title>{study.study_name}</title><h1>{study.study_name}</h1>"]
-    for kind in ("optimization_history", "param_importances", "parallel_coordinate"):
-        try:
-            with warnings.catch_warnings(action="ignore"):  # the same reason for nothing to see, once more
-                picture = getattr(optuna.visualization, f"plot_{kind}")(study)
-            library = not any("Plotly.newPlot" in part for part in parts)  # in the page once
-            parts.append(picture.to_html(full_html=False, include_plotlyjs=library, default_height="480px"))
-        except (ValueError, RuntimeError, ZeroDivisionError) as error:  # too few trials for it
-            parts.append(f"<p>{kind}: {html.escape(str(error))}</p>")
-    ended = sorted((x for x in study.trials if x.state.is_finished()), key=lambda x: (x.state.value, -(x.value or 0)))
-    for text in ["\n".join(best), *tables, "\n".join(map(line, ended))]:
-        parts.append(f"<pre>{html.escape(text)}</pre>")
-    write_whole(path, "\n".join(parts))
-
-
-def confirm(args: Args, name: str, best: list[FrozenTrial]) -> list[str]:
-    """Runs the defaults and the best trials on seeds that no trial had. Returns compare.py's tables."""
-    candidates = {f"{name}_defaults": {}}
-    for trial in best:  # with another storage, or after it was deleted, the same number may be another trial
-        digest = hashlib.sha256(json.dumps(trial.params, sort_keys=True).encode()).hexdigest()[:6]
-        candidates[f"{name}_trial{trial.number}_{digest}"] = trial.params
-    seeds = {"num_seeds": args.confirm, "start_seed": args.start_seed + args.num_seeds}
-    jobs = [job for exp_name, values in candidates.items() for job in make_trial(args, values, exp_name, **seeds)]
-    runs = sweep.Sweep(jobs, sweep.Args(command=args.command, workers=args.workers, threads=args.threads))
-    if status := runs.run(sweep.Lines()):
-        sweep.report_failures(runs)
+def confirm(args: Args, best: list[FrozenTrial]) -> None:
+    """Runs the defaults and the best trials on seeds that no trial had, and shows how they differ."""
+    fresh = args.start_seed + args.num_seeds
+    candidates = {"defaults": make_trial(args, {}, args.confirm, fresh)}
+    for trial in best:
+        candidates[f"trial {trial.number}"] = make_trial(args, trial.params, args.confirm, fresh)
+    jobs = [job for candidate in candidates.values() for job in candidate]
+    status = sweep.make_runs(jobs, sweep.Args(workers=args.workers, threads=args.threads))
+    if status:
         raise SystemExit(status)
-    defaults, *others = candidates
-    for exp_name in others:
-        compare.main(compare.Args(f"runs/*__{defaults}__*", f"runs/*__{exp_name}__*", output=Path("runs", exp_name)))
-    return [Path("runs", f"{exp_name}.md").read_text() for exp_name in others]
+    rows = [["environment", "hyperparameters", "mean return", "more than the defaults", "95% interval"]]
+    for env_id in args.env_ids:
+        results = {}
+        for name, candidate in candidates.items():
+            results[name] = np.array([result_of(job) for job in candidate if job.env_id == env_id])
+            difference, low, high = difference_interval(results["defaults"], results[name], paired=False)
+            cells = ["", ""] if name == "defaults" else [f"{difference:.2f}", f"[{low:.2f}, {high:.2f}]"]
+            rows.append([env_id, name, f"{results[name].mean():.2f}", *cells])
+    table(rows, f"{args.confirm} fresh seeds")
 
 
 # ---------------------------------------------------------------------------------------------------------- The command
 
 
-def open_storage(url: str) -> optuna.storages.RDBStorage:
-    try:
-        local = make_url(url).get_backend_name() == "sqlite"
-        if local:
-            Path(make_url(url).database or "").parent.mkdir(parents=True, exist_ok=True)
-        for last in (False, False, True):
-            try:
-                return optuna.storages.RDBStorage(url, {"connect_args": {"timeout": 60}} if local else None)
-            except SQLAlchemyError:  # of two processes that make the tables at once, one fails
-                if last:
-                    raise
-                time.sleep(1.0)
-    except (SQLAlchemyError, OptunaError, ImportError, OSError, RuntimeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        fail(f"--storage: can't be opened ({reason}); write a URL like sqlite:///runs/tune.db or "
-             "postgresql+psycopg://user:password@host/database")  # fmt: skip
+def open_storage(args: Args) -> RDBStorage:
+    """Raises ValueError with one line if it can't be opened."""
+    options = {}
+    if args.storage.startswith("sqlite:///"):
+        Path(args.storage.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        options = {"connect_args": {"timeout": 60}}
+    heartbeat = {"heartbeat_interval": max(1, args.grace // 4), "grace_period": args.grace}
+    heartbeat["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)
+    for attempt in range(3):  # if two processes make the tables at once, one of them fails
+        try:
+            return RDBStorage(args.storage, options, **heartbeat)
+        except (SQLAlchemyError, OptunaError, ImportError, OSError, RuntimeError, ValueError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            time.sleep(attempt)
+    raise ValueError(
+        f"--storage: can't be opened ({reason}); write a URL like sqlite:///runs/tune.db or "
+        "postgresql+psycopg://user:password@host/database"
+    )
 
 
 def main(args: Args) -> None:
-    for name, least in {"trials": 1, "num_seeds": 1, "workers": 1, "start_seed": 0, "confirm": 0}.items():
+    """Raises ValueError with one line for a mistake of the user."""
+    for name, least in {"trials": 1, "num_seeds": 1, "workers": 1, "grace": 2, "start_seed": 0, "confirm": 0}.items():
         if getattr(args, name) < least:
-            fail(f"--{name.replace('_', '-')} {getattr(args, name)}: must be {least} or more")
-    job = make_trial(args, {})[0]  # complains about the command and the environments
-    targets, space = read_targets(args), read_space(args, job.script)
-    make_trial(args, {name: x.choices[0] if hasattr(x, "choices") else x.low for name, x in space.items()})
-    if shutil.which(program := sweep.find_program(job.words)[0]) is None:
-        fail(f'--command "{args.command}": there is no program {program}; install it or write its whole path')
-    distributions = {name: optuna.distributions.distribution_to_json(x) for name, x in space.items()}
-    same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, version(job.script.read_text())]
-    name = f"{job.script.stem}_{hashlib.sha256(json.dumps([*same, distributions]).encode()).hexdigest()[:8]}"
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be {least} or more")
+    if not args.env_ids:
+        raise ValueError("name the environments, as in: python benchmark/tune.py --env-ids LunarLander-v3")
+    job = make_trial(args, {}, args.num_seeds, args.start_seed)[0]
+    space = read_space(args)
+    targets = read_targets(args)
+    firsts = {name: spec[0] if isinstance(spec, list) else spec["low"] for name, spec in space.items()}
+    make_trial(args, firsts, args.num_seeds, args.start_seed)
+    same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, space, version(job.script)]
+    name = f"{job.script.stem}_{hashlib.sha256(json.dumps(same).encode()).hexdigest()[:8]}"
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = open_storage(args.storage)
-    sampler = optuna.samplers.TPESampler()
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=POINTS // 4)
-    how = {"sampler": sampler, "pruner": pruner, "direction": "maximize", "load_if_exists": True}
+    warnings.simplefilter("ignore", ExperimentalWarning)
+    storage = open_storage(args)
     try:
-        study = optuna.create_study(storage=storage, study_name=name, **how)
-        Tuner(args, space, study, storage).run()
-        trials = [trial for trial in study.trials if trial.state.is_finished()]
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=POINTS // 4)
+        study = optuna.create_study(
+            storage=storage,
+            sampler=optuna.samplers.TPESampler(),
+            pruner=pruner,
+            study_name=name,
+            direction="maximize",
+            load_if_exists=True,
+        )
+        with sweep.caught_signals() as stops:
+            Tuner(args, space, targets, study, stops).run()
+        trials = counted(study)
     except (SQLAlchemyError, OptunaError) as error:
-        fail(f"--storage: {str(error).splitlines()[0]}; when it is mended, the same command goes on", status=1)
-    for trial in trials:
-        if trial.state == TrialState.FAIL:
-            print(line(trial))
-    counts = Counter(trial.state.name.lower().replace("fail", "failed") for trial in trials)
-    print(", ".join(f"{count} {state}" for state, count in counts.items()))
-    done = sorted((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: t.value, reverse=True)
-    if not done:
-        fail("no trial was completed; the lines above and logs/ say why", status=1)
-    best = [shlex.join(job.words) for job in make_trial(args, done[0].params, num_seeds=1)]
-    print(f"best: {line(done[0])}", *best, sep="\n", flush=True)
-    (page := Path("runs", f"{name}.html")).parent.mkdir(exist_ok=True)
-    write_page(study, best, [], page)
+        fail(f"--storage: {str(error).splitlines()[0]}; once it is mended, the same command goes on", status=1)
+    states = Counter(trial.state for trial in trials)
+    print(", ".join(f"{count} {state.name.lower().replace('fail', 'failed')}" for state, count in states.items()))
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    best = sorted(complete, key=lambda trial: trial.value, reverse=True)[:BEST]
+    if not best:
+        fail("no trial was completed; the lines above say why", status=1)
+    print(f"best: {describe(best[0])}")
+    print(shlex.join(make_trial(args, best[0].params, 1, args.start_seed)[0].words), flush=True)
     if args.confirm:
-        write_page(study, best, confirm(args, name, done[:BEST]), page)
-    print(f"page: {page}")
+        confirm(args, best)
+    print(f"study {name} in {args.storage.rpartition('@')[2]}")
 
 
 if __name__ == "__main__":
-    sweep.SWEEP, report.TOOL = Path(__file__), Path(__file__).name  # which stands in the error messages
     try:
-        main(sweep.parse(Args, None, "", __doc__))
+        main(tyro.cli(Args, description=__doc__))
     except KeyboardInterrupt:  # before the first trial
         raise SystemExit(130) from None
+    except ValueError as error:
+        fail(str(error))
     except OSError as error:
-        fail(f"{error}; what was saved is whole. When it is mended, the same command goes on", status=1)
+        fail(f"{error}; what was saved is whole. Once this is mended, the same command goes on", status=1)
