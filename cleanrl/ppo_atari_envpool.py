@@ -1,48 +1,44 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "envpool==1.2.5",
-#   "gymnasium==1.4.0",
-#   "imageio[ffmpeg]==2.38.1",
-#   "numpy==2.4.6",
-#   "tensorboard==2.21.0",
-#   "torch==2.13.0",
-#   "tyro==1.0.17",
+#   "envpool>=1.2",
+#   "gymnasium>=1.4",
+#   "imageio[ffmpeg]>=2.38",
+#   "numpy>=2.4",
+#   "tensorboard>=2.21",
+#   "torch>=2.13",
+#   "tyro>=1.0.17",
 # ]
 # ///
-"""PPO for Atari games from pixels, stepped in C++ threads by EnvPool.
+"""PPO for Atari games, stepped in C++ threads by EnvPool.
 
     python cleanrl/ppo_atari_envpool.py --env-id Breakout-v5
     python cleanrl/ppo_atari_envpool.py --resume runs/RUN
     python cleanrl/ppo_atari_envpool.py --evaluate runs/RUN
 
-Parent: ppo_atari.py. Changes: (1) EnvPool makes, preprocesses and steps the games; (2) the rows in which it resets them
-are masked out of all that is learned or measured; (3) policy, advantages and gradient are functions of tensors, for
---compile and --cuda-graphs; the advantages are torch's, in log2(T) sweeps.
+Parent: ppo_atari.py. Changes: (1) EnvPool makes, preprocesses and steps the games; (2) its steps that only begin an
+episode are masked out of all that is learned or measured; (3) --compile.
 Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
 
-import copy
-import ctypes
+import json
 import math
 import os
-import signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Literal, NamedTuple
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by CUDA; without it, sums do not repeat bit for bit
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; the large products are torch's
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA reads it; without it, sums don't repeat bit for bit
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 import gymnasium as gym
 import numpy as np
 import torch
 import torch.nn as nn
 import tyro
-
-gym.logger.min_level = gym.logger.ERROR  # no warnings of versions that gymnasium calls out of date
 
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
@@ -56,38 +52,41 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
+    exact_resume: bool = False  # fresh episodes after each checkpoint: a killed and resumed run ends with the same bits
     resume: str | None = None  # run folder to go on with, from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
     episodes: int = 10  # episodes that --evaluate plays
+    deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
+    debug: bool = False  # show the whole traceback of an error
     # environment
     env_id: str = "Breakout-v5"  # EnvPool id of the game
-    total_timesteps: int = 10_000_000  # steps in the run, over all environments; a step is 4 frames
+    env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"full_action_space": true}'
+    total_timesteps: int | float = 10_000_000  # steps of the run, over all environments; a step of a game is 4 frames
     num_envs: int = 8  # environments that are stepped together
     num_steps: int = 128  # steps of each environment in a rollout
     # PPO
     learning_rate: float = 2.5e-4  # step size of Adam
-    anneal_lr: bool = True  # let the learning rate fall linearly
+    anneal_lr: bool = True  # let the learning rate fall linearly to 0
     gamma: float = 0.99  # discount factor
-    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 4  # minibatches in an epoch
     update_epochs: int = 4  # passes over each rollout
-    norm_adv: bool = True  # normalise the advantages in each minibatch
+    norm_adv: bool = True  # normalize the advantages in each minibatch
     clip_coef: float = 0.1  # clip range of the probability ratio, and of the value with --clip-vloss
-    anneal_clip: bool = False  # let the clip range fall linearly
+    anneal_clip: bool = False  # let the clip range fall linearly to 0
     clip_vloss: bool = True  # clip the value loss
     ent_coef: float = 0.01  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
-    bootstrap_truncated: bool = False  # add gamma times the last observation's value at a time limit; off as published
+    bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
     # speed
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
-    cuda: bool = True  # train on the GPU, where there is one
-    num_threads: int | None = None  # CPU threads of torch, which change last bits; by default OMP_NUM_THREADS, or cores
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512; bf16 is faster
-    env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; by default its share of cores
-    compile: bool = False  # compile policy, advantages and gradient by torch.compile, for a minute or two at the start
-    cuda_graphs: bool = False  # launch policy, advantages and gradient as one CUDA graph each
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: a GPU if there is one
+    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 512 units; bf16 is faster
+    env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; None: its share of the cores
+    compile: bool = False  # compile the policy by torch.compile, which takes a minute or two at the start
 
     @property
     def batch_size(self) -> int:
@@ -95,75 +94,72 @@ class Args:
 
     @property
     def num_updates(self) -> int:
-        return self.total_timesteps // self.batch_size
+        return int(self.total_timesteps // self.batch_size)
 
 
 # ---------------------------------------------------------------------------------------------------------- Environment
-FRAME = gym.spaces.Box(0, 255, (84, 84), np.uint8)
-
-
 class VectorEnv:
-    """N games stepped together by EnvPool's threads, with the last 4 frames as an observation and the sign of the
-    reward as the reward. The step after the end of an episode resets it, whatever the action."""
+    """N games, stepped together in EnvPool's threads. The step after the end of an episode only begins the next one,
+    whatever the action. An observation is the last 4 frames."""
 
-    def __init__(self, args: Args, render_mode: str | None = None):
+    def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
         import envpool  # here, so that a missing package is named
 
-        if args.env_id not in envpool.list_all_envs():
-            raise ValueError(f"EnvPool {envpool.__version__} has no such task; envpool.list_all_envs() names all")
-        known = envpool.make_spec(args.env_id).config._fields
         options = {"noop_max": 30, "frame_skip": 4, "gray_scale": True, "stack_num": 4}  # [atari-1] [atari-2] [atari-7]
-        options |= {"img_height": 84, "img_width": 84, "use_inter_area_resize": True}  # [atari-5]
-        options |= {"use_combined_action": True}  # one Discrete action instead of VizDoom's vector of buttons
-        if "use_fire_reset" in known:  # Atari
-            options |= {"episodic_life": True, "use_fire_reset": True}  # [atari-3] [atari-4]
-        options = {name: x for name, x in options.items() if name in known}
+        options.update(img_height=84, img_width=84, use_inter_area_resize=True)  # [atari-5]
+        options.update(episodic_life=True, use_fire_reset=True, reward_clip=True)  # [atari-3] [atari-4] [atari-6]
+        options.update(use_combined_action=True)  # VizDoom's buttons as one Discrete action
+        known = envpool.make_spec(args.env_id).config._fields  # VizDoom has no lives, say
+        options = {name: value for name, value in options.items() if name in known}
+        options.update(json.loads(args.env_kwargs))
         spec = envpool.make_spec(args.env_id, **options)
-        self.observation_space, self.action_space = spec.observation_space, spec.action_space
-        frames = gym.spaces.Box(0, 255, (4, *FRAME.shape), np.uint8)
-        if self.observation_space != frames or not isinstance(self.action_space, gym.spaces.Discrete):
-            raise ValueError(f"observes {self.observation_space}, acts by {self.action_space}; use an Atari game")
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        threads = args.env_threads or cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) or 1  # or a share of them
-        options |= {"task_id": args.env_id, "num_threads": threads, "render_mode": render_mode}
-        self.make, self.options = envpool.make_gymnasium, options
+        frames, *size = spec.observation_space.shape  # (4, 84, 84)
+        self.observation_space = gym.spaces.Box(0, 255, (*size, frames), np.uint8)
+        self.action_space = spec.action_space
+        options.update(num_envs=num_envs, batch_size=num_envs, render_mode=render_mode)
+        options.update(num_threads=args.env_threads or share_of_cores())
+        self.make = partial(envpool.make_gymnasium, args.env_id, **options)
+        self.vector = SimpleNamespace(envs=[], metadata={"render_fps": 15})  # reset makes the games
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Makes N games, which is when EnvPool takes their seeds. Returns observations (N, 4, 84, 84)."""
-        self.close()
-        N, seeds = len(seeds), [seed >> 1 for seed in seeds]  # EnvPool's are int32
-        self.envs = self.make(**self.options, num_envs=N, batch_size=N, seed=seeds)
-        self.game_returns, self.game_lengths = np.zeros(N), np.zeros(N, np.int64)
-        self.resets, self.lives = np.zeros(N, bool), np.zeros(N)  # where the next step resets
-        return self.envs.reset()[0]
+        """Makes N games, which is when EnvPool takes their seeds. Returns observations, (N, 84, 84, 4)."""
+        self.vector = self.make(seed=seeds)
+        self.game_returns = np.zeros(len(seeds))
+        self.game_lengths = np.zeros(len(seeds), np.int64)
+        self.lives = np.zeros(len(seeds))
+        self.resets = np.zeros(len(seeds), bool)  # where the next step only begins an episode
+        observations, _ = self.vector.reset()
+        return np.moveaxis(observations, 1, -1)
 
-    def step(self, actions):
-        """Steps each environment by its action, or resets it if its episode ended in the step before.
-
-        Returns observations (N, 4, 84, 84); rewards (N,); dones (N,), at lost lives, true ends and time limits alike,
-        which also say that the next step resets; the last observation of each episode that a time limit cut, by
-        environment; (unclipped return, length) of each game that ended.
-        """
-        observations, rewards, terminated, truncated, info = self.envs.step(actions)
-        self.game_returns += info.get("reward", rewards)
+    def step(self, actions: np.ndarray):
+        """Takes actions (N,). Returns observations (N, 84, 84, 4); rewards (N,); dones (N,), 1 at lost lives, true ends
+        and time limits, where the next step will only begin an episode; the last observation of each episode that a
+        time limit cut, by environment; "r", the return, and "l", the length, of each game that ended."""
+        observations, rewards, terminated, truncated, info = self.vector.step(self.action_space.start + actions)
+        observations = np.moveaxis(observations, 1, -1)
+        self.game_returns += info.get("reward", rewards)  # an Atari game's own
         self.game_lengths += ~self.resets
         true_ends = info.get("terminated", terminated).astype(bool)  # a lost life is none
         lives = info.get("lives", self.lives)
         in_reset = self.resets & (lives > self.lives) & (self.game_lengths > 0)  # RoadRunner's no-ops can end a game
-        ended = np.flatnonzero(true_ends | truncated | in_reset)
-        episodes = [(float(self.game_returns[i]), int(self.game_lengths[i])) for i in ended]
-        self.game_returns[ended], self.game_lengths[ended] = 0.0, 0
-        self.resets, self.lives = terminated | truncated, lives
+        episodes = []
+        for i in np.flatnonzero(true_ends | truncated | in_reset):
+            episodes.append({"r": self.game_returns[i], "l": self.game_lengths[i]})
+            self.game_returns[i] = 0.0
+            self.game_lengths[i] = 0
+        self.lives = lives
+        self.resets = terminated | truncated
         truncated_obs = {i: observations[i] for i in np.flatnonzero(truncated & ~true_ends)}
-        return observations, np.sign(rewards), self.resets.astype(np.float32), truncated_obs, episodes  # [atari-6]
+        return observations, rewards, self.resets.astype(np.float32), truncated_obs, episodes
 
-    def render(self) -> np.ndarray:
-        """The first game's picture, (height, width, 3)."""
-        return self.envs.render()[0]
+    def state_dict(self) -> dict:
+        return {}
+
+    def load_state_dict(self, state: dict) -> None:
+        pass
 
     def close(self) -> None:
-        """Ends EnvPool's threads."""
-        self.envs = None
+        self.vector = None  # EnvPool's threads end with it
 
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
@@ -174,645 +170,956 @@ def layer_init(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
 
 
 class Agent(nn.Module):
-    def __init__(self, num_actions: int, precision: str = "fp32"):
+    def __init__(self, envs: VectorEnv, args: Args):
         super().__init__()
+        self.num_actions = int(envs.action_space.n)
         self.network = nn.Sequential(  # [atari-8]
             layer_init(nn.Conv2d(4, 32, 8, stride=4)), nn.ReLU(),  # (M, 32, 20, 20)
             layer_init(nn.Conv2d(32, 64, 4, stride=2)), nn.ReLU(),  # (M, 64, 9, 9)
             layer_init(nn.Conv2d(64, 64, 3)), nn.ReLU(),  # (M, 64, 7, 7)
             nn.Flatten(), layer_init(nn.Linear(64 * 7 * 7, 512)), nn.ReLU(),
         )  # fmt: skip
-        self.actor = layer_init(nn.Linear(512, num_actions), gain=0.01)
+        self.actor = layer_init(nn.Linear(512, self.num_actions), gain=0.01)
         self.critic = layer_init(nn.Linear(512, 1), gain=1.0)
-        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.precision]
 
-    def get_hidden(self, obs: torch.Tensor) -> torch.Tensor:
-        """What policy and value share, (M, 512), at observations (M, 4, 84, 84) of bytes."""
+    def forward(self, obs: torch.Tensor):
+        """Log-probs of all A actions, (M, A), and values, (M,), at observations (M, 84, 84, 4) of bytes. This is the
+        policy: acting, learning and evaluation all go through here."""
+        images = obs.movedim(-1, 1).to(self.dtype)
+        if obs.dtype == torch.uint8:  # floats come from a wrapper that has scaled them already
+            images = images / 255  # [atari-9]
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            return self.network(obs.to(self.dtype) / 255).float()  # [atari-9]
+            hidden = self.network(images)  # (M, 512)
+        hidden = hidden.float()
+        return self.actor(hidden).log_softmax(-1), self.critic(hidden).squeeze(-1)
 
     def get_value(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.critic(self.get_hidden(obs)).squeeze(-1)
+        _, value = self(obs)
+        return value
 
-    def get_action_and_value(
-        self, obs: torch.Tensor, action: torch.Tensor | None = None, noise: torch.Tensor | None = None
-    ):
-        """Action, log-prob, entropy and value, (M,) each, at observations (M, 4, 84, 84) of bytes. An action that is
-        not given is drawn, from Gumbel `noise` (M, num_actions) if there is any."""
-        hidden = self.get_hidden(obs)  # (M, 512)
-        log_probs = self.actor(hidden).log_softmax(-1)  # (M, num_actions)
-        if action is None:
-            if noise is None:  # for other programs: training draws in numpy
-                noise = -torch.empty_like(log_probs).exponential_().log()
-            action = (log_probs + noise).argmax(-1)  # a draw from the softmax (Gumbel-max)
-        log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    def draw_noise(self, *shape: int) -> torch.Tensor:
+        """Standard Gumbel noise, (*shape, A). One call draws it for a whole rollout, which is faster than per step."""
+        return -torch.empty(*shape, self.num_actions).exponential_().log()
+
+    def get_action(self, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Actions drawn from the policy, (M,): adding Gumbel noise to the log-probs and taking the largest is a draw
+        from the softmax (the Gumbel-max trick). Without noise, it is the most probable action."""
+        actions, _, _ = self.get_action_and_value(obs, noise)
+        return actions
+
+    def get_action_and_value(self, obs: torch.Tensor, noise: torch.Tensor):
+        """Actions as above, their log-probs and the values, (M,) each: one forward pass gives all three."""
+        log_probs, value = self(obs)
+        actions = (log_probs + noise).argmax(-1)
+        log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        return actions, log_prob, value
+
+    def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor):
+        """Log-probs of the actions, entropy and values at the observations, (M,) each."""
+        log_probs, value = self(obs)
+        log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
-        return action, log_prob, entropy, self.critic(hidden).squeeze(-1)
+        return log_prob, entropy, value
 
 
 # -------------------------------------------------------------------------------------------------- Advantages and loss
-def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
-    """Generalised advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
+class Batch(NamedTuple):
+    obs: torch.Tensor  # (B, 84, 84, 4), bytes; in a minibatch M samples in place of B
+    actions: torch.Tensor  # (B,) like all that follow
+    log_probs: torch.Tensor  # of the actions, by the policy that drew them
+    values: torch.Tensor  # by the critic of that time
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    valid: torch.Tensor  # 0 where the step only began an episode: nothing is learned from it; 1 elsewhere
 
-    rewards, values, dones: (T, N), where dones[t] marks obs[t] as the last of an episode, which ended in step t - 1;
-    next_value, next_done: (N,), of the observation after the rollout. Returns advantages and returns, (T, N) each. The
-    sum over later steps is built up in sweeps that reach twice as far each, which is few operations for a GPU.
+
+def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
+    """Generalized advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
+
+    rewards, values, dones: (T, N), where dones[t] marks obs[t] as the last of an episode; next_value, next_done: (N,),
+    of the observation after the rollout. Returns advantages and returns, (T, N) each.
     """
-    continues = 1.0 - torch.cat([dones[1:], next_done[None]])  # (T, N), 0 where the episode of step t ends with it
-    decay = gamma * gae_lambda * continues
-    advantages = rewards + gamma * torch.cat([values[1:], next_value[None]]) * continues - values
-    for sweep in range((len(rewards) - 1).bit_length()):  # [core-5]
-        reach = 2**sweep
-        later_advantages, later_decay = (nn.functional.pad(x[reach:], (0, 0, 0, reach)) for x in (advantages, decay))
-        advantages, decay = advantages + decay * later_advantages, decay * later_decay
+    next_values = np.concatenate([values[1:], next_value[None]])
+    continues = 1.0 - np.concatenate([dones[1:], next_done[None]])  # 0 where the episode of step t ends with it
+    deltas = rewards + gamma * next_values * continues - values
+    decays = gamma * gae_lambda * continues
+    advantages = np.zeros_like(rewards)
+    advantage = np.zeros_like(next_value)
+    for t in reversed(range(len(rewards))):  # [core-5]
+        advantage = deltas[t] + decays[t] * advantage
+        advantages[t] = advantage
     return advantages, advantages + values
 
 
-def ppo_loss(
-    log_prob, entropy, value, old_log_probs, old_values, advantages, returns, valid,
-    clip_coef: torch.Tensor, norm_adv: bool, clip_vloss: bool, ent_coef: float, vf_coef: float,
-):  # fmt: skip
+def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     """Loss of a minibatch (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
 
-    The first three tensors come from the networks as they are now, the other five from the rollout; all are (M,).
-    `valid` is 0 at rows that reset an environment, which nothing is learned from, and 1 elsewhere.
-    Returns the loss, a scalar, and by metric name the debug variables, (M,), whose means are logged.
+    log_prob, entropy, value: (M,), of the networks as they are now. Returns the loss and, by metric name, scalars whose
+    means over the minibatches of an update are logged.
     """
-    weights = valid / valid.sum().clamp(min=1.0)  # of a mean over the valid rows
-    if norm_adv:  # [core-7]
+    weights = mb.valid / mb.valid.sum().clamp(min=1.0)  # (M,), weights @ x is a mean over the valid samples
+    advantages = mb.advantages
+    if args.norm_adv:  # [core-7]
         advantages = advantages - weights @ advantages
         advantages = advantages / ((weights @ advantages.square()).sqrt() + 1e-8)
-    log_ratio = log_prob - old_log_probs
+    log_ratio = log_prob - mb.log_probs
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - clip_coef, 1 + clip_coef)
-    policy_loss = -torch.min(advantages * ratio, advantages * clipped_ratio)  # [core-8]
-    value_loss = (value - returns).square()
-    if clip_vloss:  # [core-9]
-        clipped_value = old_values + (value - old_values).clamp(-clip_coef, clip_coef)
-        value_loss = torch.max(value_loss, (clipped_value - returns).square())
-    loss = weights @ policy_loss - ent_coef * (weights @ entropy) + vf_coef * (0.5 * weights @ value_loss)  # [core-10]
+    policy_loss = weights @ -torch.min(advantages * ratio, advantages * clipped_ratio)  # [core-8]
+    squared_error = (value - mb.returns).square()
+    if args.clip_vloss:  # [core-9]
+        clipped_value = mb.values + (value - mb.values).clamp(-clip_coef, clip_coef)
+        squared_error = torch.max(squared_error, (clipped_value - mb.returns).square())
+    value_loss = 0.5 * weights @ squared_error
+    loss = policy_loss - args.ent_coef * weights @ entropy + args.vf_coef * value_loss  # [core-10]
     with torch.no_grad():  # [core-12]
         debug = {
-            "losses/value_loss": 0.5 * value_loss,
-            "losses/policy_loss": policy_loss.detach(),
-            "losses/entropy": entropy.detach(),
-            "losses/old_approx_kl": -log_ratio,
-            "losses/approx_kl": ratio - 1 - log_ratio,
-            "losses/clipfrac": ((ratio - 1).abs() > clip_coef).float(),
+            "losses/value_loss": value_loss,
+            "losses/policy_loss": policy_loss,
+            "losses/entropy": weights @ entropy,
+            "losses/old_approx_kl": weights @ -log_ratio,
+            "losses/approx_kl": weights @ (ratio - 1 - log_ratio),
+            "losses/clipfrac": weights @ ((ratio - 1).abs() > clip_coef).float(),
         }
-        debug = {name: x * weights * len(weights) for name, x in debug.items()}  # so that their means are of valid rows
     return loss, debug
 
 
-# --------------------------------------------------------------------------------------------------------------- Speed
-class CudaGraph:
-    """A function of tensors that is recorded once and then launched whole. It reads its arguments from copies of
-    its own, which each call fills; random numbers are among them, drawn in numpy, so that a graph changes none."""
-
-    def __init__(self, function):
-        self.function, self.warm_ups, self.graph = function, 3, None
-
-    def __call__(self, *arguments: torch.Tensor):
-        if self.warm_ups:  # calls like any other, while libraries choose their kernels and memory
-            self.warm_ups -= 1
-            current, side = torch.cuda.current_stream(), torch.cuda.Stream()
-            side.wait_stream(current)
-            with torch.cuda.stream(side):
-                result = self.function(*arguments)
-            current.wait_stream(side)
-            return result
-        if self.graph is None:
-            self.graph, self.arguments = torch.cuda.CUDAGraph(), [x.clone() for x in arguments]
-            with torch.cuda.graph(self.graph):  # records, and runs nothing
-                self.result = self.function(*self.arguments)
-        for recorded, given in zip(self.arguments, arguments):
-            recorded.copy_(given)
-        self.graph.replay()
-        if isinstance(self.result, dict):
-            return {name: x.clone() for name, x in self.result.items()}
-        return tuple(x.clone() for x in self.result)  # the next replay overwrites its own
-
-
-def tensor_functions(agent: Agent, acting: Agent, parameters: nn.Parameter, args: Args):
-    """What --compile and --cuda-graphs make faster, as functions of tensors alone: `act` in a step, `estimate` the
-    advantages of a rollout, `differentiate` the loss of a minibatch, whose gradient it leaves in `parameters.grad`."""
-    if args.cuda_graphs and not args.cuda:
-        fail("--cuda-graphs: needs a GPU; leave --cuda-graphs out")
-    if args.compile and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
-        fail(f"--compile: needs a C++ compiler, but there is no {compiler}; install one, or name another by CXX")
-
-    def act(obs, noise):
-        return acting.get_action_and_value(obs, noise=noise)
-
-    def get_loss(obs, actions, old_log_probs, old_values, advantages, returns, valid, clip_coef):
-        _, log_prob, entropy, value = agent.get_action_and_value(obs, actions)
-        return ppo_loss(
-            log_prob, entropy, value, old_log_probs, old_values, advantages, returns, valid,
-            clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
-        )  # fmt: skip
-
-    def differentiate(*minibatch):
-        loss, debug = get_loss(*minibatch)
-        parameters.grad.zero_()  # in place: the layers have views of it
-        loss.backward()
-        return debug
-
-    estimate = partial(compute_gae, gamma=args.gamma, gae_lambda=args.gae_lambda)
-    if args.compile:
-        act, estimate, get_loss = map(torch.compile, (act, estimate, get_loss))
-    if args.cuda_graphs:
-        act, estimate, differentiate = map(CudaGraph, (act, estimate, differentiate))
-    return act, estimate, differentiate
-
-
 # ------------------------------------------------------------------------------------------------------------- Training
-@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # glibc's, which then keeps what is freed for reuse
-    _ = mallopt(-4, 0), mallopt(-1, 2**31 - 1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
-    torch.set_num_threads(args.num_threads)
-    torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
-    torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
-    device = torch.device("cuda" if args.cuda else "cpu")
+    device = torch.device(args.device)
+    torch.manual_seed(args.seed)  # of the first weights
+    envs = VectorEnv(args, args.num_envs)
+    agent = Agent(envs, args).to(device)
+    parameters = list(agent.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
+    initial_rates = [group["lr"] for group in optimizer.param_groups]
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run gets their states back here
+    if args.compile:
+        agent.compile()  # its forward
 
-    envs = VectorEnv(args)
-    run.resources.callback(envs.close)
-    num_actions = int(envs.action_space.n)
-    agent = Agent(num_actions, args.precision).to(device)
-    parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # a copy acts; flat too, for the same bits
-    acting.network.to(agent.dtype)  # which load_state_dict casts once an update; agent's are cast anew in every call
-    act, estimate, differentiate = tensor_functions(agent, acting, parameters, args)
-    optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
-    run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator)  # in checkpoints
-    run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
-
-    # T steps of N environments are a rollout of B = T · N samples, M samples a minibatch
+    # T steps of N environments are a rollout of B = T * N samples, collected on the device; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
-    obs = torch.zeros((T, N, *FRAME.shape, 4), dtype=torch.uint8, device=device)  # channels last for convolutions
+    obs = torch.from_numpy(np.zeros((T, N, *envs.observation_space.shape), envs.observation_space.dtype)).to(device)
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)
-    acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
-    rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
+    log_probs = torch.zeros((T, N), device=device)
+    acted_values = torch.zeros((T, N), device=device)
+    rewards = np.zeros((T, N), np.float32)
+    dones = np.zeros((T, N), np.float32)
+
     for update, fresh_episodes in run.updates():
         # Anneal
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
-        learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
-        clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
-        clip_coef = torch.tensor(clip_coef, device=device)  # a number would stay as it was recorded or compiled
-        optimizer.param_groups[0]["lr"] = learning_rate
+        clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
+        for group, rate in zip(optimizer.param_groups, initial_rates):
+            group["lr"] = rate * remaining if args.anneal_lr else rate  # [core-4]
 
-        # Collect
-        acting.load_state_dict(agent.state_dict())
-        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
-            seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
-            next_obs, next_done = envs.reset(seeds.tolist()), np.zeros(N, np.float32)  # 1 where a step will reset
-        noise = torch.from_numpy(rng.gumbel(size=(T, N, num_actions)).astype(np.float32)).to(device)
-        global_step, truncated = (update - 1) * args.batch_size, []
-        for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-            obs[step], dones[step] = torch.from_numpy(next_obs).movedim(1, -1), next_done
-            actions[step], acted_log_probs[step], _, acted_values[step] = act(obs[step].movedim(-1, 1), noise[step])
-            env_actions = envs.action_space.start + actions[step].cpu().numpy()
-            next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-            global_step += N
-            truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
-            run.note(global_step, ended)
+        # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
+        torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
+        if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
+            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())
+            next_done = np.zeros(N, np.float32)
+        noise = agent.draw_noise(T, N).to(device)
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps the weights that forward casts
+            for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
+                obs[step] = torch.from_numpy(next_obs)
+                dones[step] = next_done
+                actions[step], log_probs[step], acted_values[step] = agent.get_action_and_value(obs[step], noise[step])
+                next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step].cpu().numpy())
+                run.note(rewards[step], episodes)
+                if args.bootstrap_truncated and truncated_obs:  # [plus-1]
+                    last_obs = torch.from_numpy(np.stack(list(truncated_obs.values()))).to(device)
+                    rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs).cpu().numpy()
+            next_value = agent.get_value(torch.from_numpy(next_obs).to(device)).cpu().numpy()
 
         # Advantages
-        with torch.no_grad():
-            next_value = agent.get_value(torch.from_numpy(next_obs).to(device))
-            if args.bootstrap_truncated and truncated:  # [plus-1]
-                steps, indices, last_obs = zip(*truncated)
-                last_values = agent.get_value(torch.from_numpy(np.array(last_obs)).to(device))
-                rewards[steps, indices] += args.gamma * last_values.cpu().numpy()
-        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 84, 84, 4), (B,)
-        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
-        seen_rewards, was_reset, next_reset = (torch.from_numpy(x).to(device) for x in (rewards, dones, next_done))
-        advantages, returns = estimate(seen_rewards, acted_values, was_reset, next_value, next_reset)  # (T, N)
-        b_advantages, b_returns, b_valid = advantages.flatten(), returns.flatten(), 1.0 - was_reset.flatten()  # (B,)
-        returns, values = (x.cpu().numpy()[dones == 0] for x in (returns, acted_values))
+        values = acted_values.cpu().numpy()
+        advantages, returns = compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
+        b_obs = obs.flatten(0, 1)  # (T, N, 84, 84, 4) to (B, 84, 84, 4)
+        b_advantages = torch.from_numpy(advantages).to(device).flatten()
+        b_returns = torch.from_numpy(returns).to(device).flatten()
+        b_valid = torch.from_numpy(1.0 - dones).to(device).flatten()
+        b_log_probs = log_probs.flatten()
+        b_values = acted_values.flatten()
+        batch = Batch(b_obs, actions.flatten(), b_log_probs, b_values, b_advantages, b_returns, b_valid)
+        returns, values = returns[dones == 0], values[dones == 0]  # for the explained variance
 
-        # Epochs of minibatches
-        debug = []
+        # Learn, in epochs of minibatches
+        debug = []  # of each minibatch
         for _ in range(args.update_epochs):
-            for mb in torch.from_numpy(rng.permutation(args.batch_size)).to(device).split(M):  # [core-6]
-                mb_obs = b_obs.index_select(0, mb).movedim(-1, 1)  # (M, 4, 84, 84), quicker than b_obs[mb]
-                debug.append(differentiate(
-                    mb_obs, b_actions[mb], b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],
-                    b_valid[mb], clip_coef,
-                ))  # fmt: skip
-                norm = parameters.grad.norm()
-                parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]
+            for indices in torch.randperm(args.batch_size, device=device).split(M):  # [core-6]
+                mb = Batch(*(x.index_select(0, indices) for x in batch))  # for bytes 8 times as fast as x[indices]
+                log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
+                loss, mb_debug = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
+                debug.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_debug.items()})
+                optimizer.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11]
                 optimizer.step()
-            epoch_kl = torch.cat([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]]).mean()
+            epoch_kl = torch.stack([x["losses/approx_kl"] for x in debug[-args.num_minibatches :]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
 
         # Log
-        metrics = {"charts/learning_rate": learning_rate}
-        metrics |= {name: torch.cat([d[name] for d in debug]).mean().item() for name in debug[0]}
-        run.check_finite(observation=next_obs, loss=list(metrics.values()), weight=parameters.norm().item())
-        varies = returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
-        metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var() if varies else math.nan
-        run.log(global_step, metrics)
+        metrics = {"charts/learning_rate": optimizer.param_groups[0]["lr"]}
+        for name in debug[0]:  # each is a mean over the minibatches
+            metrics[name] = torch.stack([x[name] for x in debug]).mean().item()
+        metrics["losses/explained_variance"] = math.nan
+        if returns.var() > 0:
+            metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var()
+        run.log(metrics)
 
 
-# ================================================================================== The run: nothing below is about PPO
+# ======================================================================== The run: nothing below is about PPO
 
-import contextlib
-import fcntl
-import gc
 import importlib.metadata
-import io
-import json
-import re
+import importlib.util
+import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-import threading
 import time
-import zipfile
-from dataclasses import asdict, replace
-from datetime import timedelta
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 
+import filelock  # comes with torch
 import imageio.v2 as imageio
-import imageio_ffmpeg
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.plugins.text.summary_v2 import text_pb
-from tensorboard.summary.writer import event_file_writer as tensorboard
+from torch.utils.tensorboard import SummaryWriter
+
+ACTION_SPACES = (gym.spaces.Discrete,)  # that this script can act in
+PICTURES = True  # whether this script learns from pictures
+LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
+RANGES = {  # smallest and largest value of the options that have one
+    **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
+    **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
+    **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
+    **dict.fromkeys(("gamma", "gae_lambda", "reward_gamma"), (0, 1)),
+    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm"), (0, sys.maxsize)),
+    **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
+}
 
 
-# ----------------------------------------------------------------------------------------------------------- Evaluation
-@torch.no_grad()
-def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None):
-    """Plays whole games with actions drawn from the policy, on environments and random numbers of its own, such that
-    agent, seed and `episodes` determine them. Yields (unclipped return, steps) of each; `video`: mp4 of the first."""
-    device, envs = next(agent.parameters()).device, VectorEnv(args, "rgb_array" if video else None)
-    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
-    rng = np.random.default_rng(noise_seed)
-    pictures = imageio.get_writer(video, fps=15, macro_block_size=2) if video else None
-    for episode, episode_seed in enumerate(seeds):
-        observations, games = envs.reset([episode_seed]), []
-        while not games:
-            if video and episode == 0:
-                pictures.append_data(envs.render())
-            noise = torch.from_numpy(rng.gumbel(size=(1, envs.action_space.n)).astype(np.float32)).to(device)
-            actions, *_ = agent.get_action_and_value(torch.from_numpy(observations).to(device), noise=noise)
-            observations, _, _, _, games = envs.step(envs.action_space.start + actions.cpu().numpy())
-        yield games[0]
+# ----------------------------------------------------------------------------------------------- Environments
+def share_of_cores() -> int:
+    """This process's share of the cores: torchrun may have started several on this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
+    """Lets NormalizeObservation and NormalizeReward use what they have learned, and learn nothing more."""
+    for env in vector.envs:
+        while isinstance(env, gym.Wrapper):
+            if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
+                env.update_running_mean = False
+            env = env.env
+
+
+def picture(envs: VectorEnv) -> np.ndarray:
+    """The first environment as it looks now, (height, width, 3) bytes."""
+    pixels = envs.vector.render()[0]
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[2:] != (3,):
+        raise ValueError(f"render() returned {type(pixels).__name__}, not a picture; omit --capture-video")
+    return pixels
+
+
+def is_picture(space: gym.Space) -> bool:
+    """Whether observations are pictures: bytes, from 32 x 32 pixels on, grey or in color."""
+    is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and np.all(space.high == 255)
+    return bool(is_bytes and len(space.shape) in (2, 3) and min(space.shape[:2]) >= 32)
+
+
+def parts(space: gym.Space) -> list[gym.Space]:
+    """What a Dict or Tuple holds, also inside others; of another space, the space itself."""
+    if isinstance(space, gym.spaces.Dict):
+        return [part for inner in space.values() for part in parts(inner)]
+    if isinstance(space, gym.spaces.Tuple):
+        return [part for inner in space for part in parts(inner)]
+    return [space]
+
+
+def check_spaces(observation_space: gym.Space, action_space: gym.Space) -> None:
+    """Raises ValueError with what would help, if this script can't learn in these spaces."""
+    pictures = is_picture(observation_space)
+    observes = type(observation_space).__name__
+    fitting = None  # the script for these spaces
+    if isinstance(action_space, gym.spaces.Discrete):
+        fitting = "ppo_atari.py" if pictures else "ppo.py"
+    elif isinstance(action_space, gym.spaces.Box) and not pictures:
+        fitting = "ppo_continuous_action.py"
+    elif isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) and not pictures:
+        fitting = "ppo_multidiscrete.py"
+    for part in parts(observation_space):
+        kind = type(part).__name__
+        if not isinstance(
+            part, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
+        ):
+            raise ValueError(
+                f"observes {kind} in {observes}, which isn't numbers; leave it out by a wrapper in make_env"
+            )
+        if is_picture(part) and part is not observation_space:
+            raise ValueError(f"observes a picture in a {observes}; a wrapper in make_env must return one")
+    if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
+        what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
+        advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
+        raise ValueError(f"observes {what} and acts by {type(action_space).__name__}; {advice}")
+    if not isinstance(observation_space, gym.spaces.Box):
+        numbers = gym.spaces.flatdim(observation_space)
+        print(f"observations: {observes}, flattened to {numbers} numbers")
+
+
+# ------------------------------------------------------------------------------------------------- Evaluation
+class Player:
+    """A trained agent and an environment of its own, as --evaluate, videos and other programs use them.
+
+    player = load("runs/RUN")
+    obs = player.reset(seed=1)
+    obs, rewards, dones, _, episodes = player.step(player.act(obs))
+    """
+
+    def __init__(self, checkpoint: dict, args: Args, render_mode: str | None = None):
+        self.deterministic = args.deterministic
+        self.device = torch.device(args.device)
+        self.envs = VectorEnv(args, 1, render_mode)
+        self.agent = Agent(self.envs, args).to(self.device)
+        self.agent.eval()
+        restore(checkpoint, model=self.agent, envs=self.envs)
+        freeze_statistics(self.envs.vector)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begins an episode. Returns observations (1, ...), as the agent gets them."""
+        self.envs.is_new = True  # the same environment plays all episodes
+        return self.envs.reset([seed])
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """Actions (1, ...) at observations (1, ...), for step."""
+        noise = self.agent.draw_noise(1).to(self.device)
+        if self.deterministic:
+            noise = torch.zeros_like(noise)
+        with torch.no_grad():
+            return self.agent.get_action(torch.from_numpy(obs).to(self.device), noise).cpu().numpy()
+
+    def step(self, actions: np.ndarray):
+        """As VectorEnv.step; when an episode ends, the next one begins."""
+        return self.envs.step(actions)
+
+    def picture(self) -> np.ndarray:
+        """What a video shows of this moment, (height, width, 3) bytes."""
+        return picture(self.envs)
+
+    def play(self, seed: int, writer=None) -> dict:
+        """Plays an episode, with pictures for a video's writer. Returns its return "r" and length "l"."""
+        obs = self.reset(seed)
+        total = 0.0
+        for _ in range(LONGEST_EPISODE):
+            if writer:
+                writer.append_data(self.picture())
+            obs, rewards, _, _, episodes = self.step(self.act(obs))
+            total += float(rewards[0])
+            if episodes:
+                return episodes[0]
+        print(f"an episode is broken off after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
+        return {"r": total, "l": LONGEST_EPISODE}
+
+
+def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    checkpoint = load_checkpoint(Path(run))
+    args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
+    return Player(checkpoint, args, render_mode)
+
+
+def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
+    """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
+    player = Player(checkpoint, args, "rgb_array" if video else None)
+    seeds = episode_seeds(args, episodes)
     if video:
-        pictures.close()
+        unfinished = video.with_suffix(".tmp.mp4")
+        fps = player.envs.vector.metadata.get("render_fps", 30)
+        try:
+            with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
+                episode = player.play(seeds.pop(0), writer)
+            unfinished.replace(video)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        yield episode
+    for seed in seeds:
+        yield player.play(seed)
+    player.envs.close()
 
 
-# ---------------------------------------------------------------------------------------------------------------- Torch
-SUFFIX, write_state, NO_MEMORY = ".pt", torch.save, (MemoryError, torch.OutOfMemoryError)  # of checkpoints
-read_state = partial(torch.load, map_location="cpu", weights_only=True)  # runs no code of the file
+# ------------------------------------------------------------------------------------------------------ Torch
+CHECKPOINT = ".pt"  # suffix of checkpoints
+OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
-def flatten_parameters(agent: nn.Module) -> nn.Parameter:
-    """Moves parameters and gradients into one vector each, with views in the layers: clip and Adam take one call."""
-    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in agent.parameters()]))
-    flat.grad, sizes = torch.zeros_like(flat), [parameter.numel() for parameter in agent.parameters()]
-    for parameter, data, grad in zip(agent.parameters(), flat.data.split(sizes), flat.grad.split(sizes)):
-        parameter.data, parameter.grad = data.view_as(parameter), grad.view_as(parameter)
-    return flat
+def write_state(state: dict, file) -> None:
+    torch.save(state, file)
 
 
-def restore(kept: dict, state: dict) -> None:
-    """Gives the objects in `kept` what a checkpoint has under their names."""
-    for name, x in kept.items():
-        if isinstance(x, np.random.Generator):
-            x.bit_generator.state = state[name]
-        elif isinstance(x, torch.optim.Adam):  # which would write beyond moments that are too short
-            moments = {key: value.contiguous() for key, value in state[name]["state"][0].items()}
-            shape = x.param_groups[0]["params"][0].shape
-            if [moments[key].shape for key in ("step", "exp_avg", "exp_avg_sq")] != [(), shape, shape]:
-                raise ValueError("Adam's moments are of another size")
-            x.load_state_dict(x.state_dict() | {"state": {0: moments}})
-        else:
-            (x.set_state if hasattr(x, "set_state") else x.load_state_dict)(state[name])
+def read_state(path: Path) -> dict:
+    """What write_state wrote. Runs no code that the file may hold."""
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def fit_to_machine(args: Args, resumed: bool = False) -> Args:
-    """The arguments with what this machine decides: `cuda` is for where there is a GPU. A resumed run keeps to them."""
-    gpu, threads = torch.cuda.is_available(), args.num_threads
-    if args.cuda and not gpu and (resumed or "--cuda" in sys.argv):
-        fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
-    return replace(args, cuda=args.cuda and gpu, num_threads=torch.get_num_threads() if threads is None else threads)
+def is_finite(model: nn.Module) -> bool:
+    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
 
 
-# ------------------------------------------------------------------------------------------------------------------ Run
+def episode_seeds(args: Args, episodes: int) -> list[int]:
+    """Seeds the random numbers of an evaluation, and draws a seed for each of its episodes."""
+    torch.manual_seed(np.random.SeedSequence([args.seed, 0]).generate_state(1).item())  # updates begin with 1
+    return torch.randint(2**31, (episodes,)).tolist()
+
+
+def resolve(args: Args) -> Args:
+    """The arguments with what this machine decides: a device for auto, all its cores for no --num-threads."""
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    threads = args.num_threads or torch.get_num_threads()
+    return replace(args, device=device, num_threads=threads, total_timesteps=int(args.total_timesteps))
+
+
+def prepare(args: Args) -> str:
+    """Sets threads and determinism of this process. Returns what it computes on."""
+    keep_freed_memory()
+    report_sticky_actions(args)
+    torch.set_num_threads(args.num_threads)
+    torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
+    threads = f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
+    return torch.cuda.get_device_name() if args.device == "cuda" else threads
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc, the C library of most Linuxes, use large blocks of memory again instead of asking for new ones."""
+    if platform.libc_ver()[0] == "glibc":
+        import ctypes
+
+        glibc = ctypes.CDLL(None)
+        glibc.mallopt(-4, 0)  # M_MMAP_MAX
+        glibc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+
+
+def report_sticky_actions(args: Args) -> None:
+    """Says that the game repeats actions at random, as ALE/...-v5 do: that makes returns lower than without."""
+    sticky = json.loads(args.env_kwargs).get("repeat_action_probability", 0)
+    if sticky > 0:
+        print(f"sticky actions: with probability {sticky} the game repeats its last action instead of the agent's")
+
+
+def check_device(args: Args) -> None:
+    if args.device == "cuda" and not torch.cuda.is_available():
+        fail(f"--device cuda: torch {torch.__version__} finds no GPU; use --device cpu, or another torch")
+    if args.device == "mps" and not torch.backends.mps.is_available():
+        fail("--device mps: this is no Mac with a GPU that torch can use; type --device cpu")
+
+
+# -------------------------------------------------------------------------------------------------------- Run
 class Run:
-    """All that surrounds a training: run folder, checkpoints and resume, stop signals, status line, trackers."""
+    """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
 
-    def __init__(self, args: Args):
-        self.typed, self.args, self.launcher = args, args, ["python"]
-        self.state = self.folder = self.checkpoint = self.tracker = self.stop_signal = None
-        self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
-        self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # of a line
-        if (args.resume, args.evaluate) != (None, None):
-            self.checkpoint, self.state = self.load()
-            self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
-        self.args = fit_to_machine(self.args, resumed=bool(args.resume))
-        validate(self.args)
-        gc.collect()  # what it tried: pybullet draws by its client 0, which must not go away later
+    def __init__(self, args: Args, checkpoint: dict | None = None):
+        self.typed = args
+        self.args = resolve(args)
+        self.checkpoint = checkpoint  # the last one, to go on from or to record
+        self.update = checkpoint["update"] if checkpoint else 0
+        self.global_step = checkpoint["global_step"] if checkpoint else 0
+        self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
+        self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
+        self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
+        self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
+        self.rewards = []  # means of the steps in this update
+        self.kept = {}
+        self.folder = None
+        self.tracker = None
+        self.stop_signal = None
+        self.signal_handlers = {}
+        self.last_status = -math.inf
+        self.no_end_yet = True
+        self.launcher = ["python"]
 
-    def load(self) -> tuple[Path, dict]:
-        """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
-        path = Path(self.args.resume or self.args.evaluate or "''")
-        file = max(path.glob(f"checkpoints/*{SUFFIX}"), key=lambda x: x.stem.isdigit() and int(x.stem), default=path)
-        if (self.args.resume and self.args.evaluate) or (file == path and (self.args.resume or not path.is_file())):
-            fail(f"{path}: --resume takes a folder with checkpoints/*{SUFFIX}, --evaluate it or one of them; not both")
-        try:
-            if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
-                raise ValueError(f"{damaged} has a wrong checksum")
-            state = read_state(file)
-            if state["script"] != Path(__file__).stem:
-                fail(f"{file}: was written by {state['script']}.py; use that script")
-            state["args"] = asdict(Args(**state["args"]))  # with the defaults of arguments that came later
-        except Exception as error:  # a damaged or hostile file can raise anything
-            fail(f"{file}: not a whole checkpoint ({type(error).__name__}: {error}); move it away or name another")
-        return file, state
+    def keep(self, **objects) -> None:
+        """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        self.kept = objects
+        if self.checkpoint:
+            restore(self.checkpoint, **objects)
 
-    def keep(self, **kept) -> None:
-        """Names what checkpoints hold: generators and all with a state_dict. A resumed run gets it back here."""
-        self.kept = kept
-        try:
-            if state := self.state:
-                restore(kept, state)
-                vars(self).update({x: state[x] for x in ("update", "global_step", "seconds", "recent_returns")})
-        except Exception as error:  # as in load
-            fail(f"{self.checkpoint}: does not fit {self.args.env_id} ({type(error).__name__}: {error})")
+    def updates(self) -> Iterator[tuple[int, bool]]:
+        """Yields the number of each update to do, and whether it has to start with fresh episodes.
 
-    def updates(self):
-        """Yields the number of each update to do, and whether fresh episodes start in it: in the first, and after each
-        checkpoint, so that a resumed run needs no environment's inner state. With --evaluate there are none to do."""
-        args, fresh_episodes, stopping = self.args, True, False
-        if args.evaluate:
-            return self.report()
+        The first has: a resumed run has no half-played episodes to go on with. With --exact-resume each one
+        after a checkpoint has, so that a run ends with the same bits, whether it was resumed there or not.
+        """
+        args = self.args
         self.open()
-        steps = args.num_updates * args.num_steps  # of each environment
-        count = min(args.checkpoints or min(10, steps // 10_000) or 1, args.num_updates)
-        if steps < 10_000 * count > 10_000:
-            print(f"--checkpoints {count}: each ends all episodes, so that none is longer than {steps // count} steps")
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
-        while self.update < args.num_updates and not stopping:
+        count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(min(count, args.num_updates))}
+        fresh_episodes = True
+        while self.update < args.num_updates:
             self.update += 1
-            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos are no training time
+            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
             yield self.update, fresh_episodes
-            fresh_episodes = self.must_stop() or self.update in planned
-            if fresh_episodes:
+            stop = self.stop_signal is not None  # asked once, since a signal can come at any line
+            is_planned = self.update in planned
+            if is_planned or (
+                stop and not args.exact_resume
+            ):  # others don't start fresh episodes, so they aren't exact
                 self.save()
-                if args.capture_video and not self.must_stop():
-                    self.record()
-                stopping = self.must_stop()  # asked only here, since a signal can come at any line
-            self.show_status(last=stopping or self.update == args.num_updates)
+            last = self.update == args.num_updates
+            self.show_status(last=stop or last)
+            if stop and not last:
+                self.leave()
+            if is_planned and args.capture_video:
+                self.record_video()
+            fresh_episodes = is_planned and args.exact_resume
         print(f"run folder: {self.folder}")
-        if self.update < args.num_updates:
-            resume = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
-            print(f"stopped after update {self.update}, which is saved; go on with: {resume}")
-            raise SystemExit(128 + self.stop_signal)
 
-    def report(self) -> None:
-        """Plays the episodes of --evaluate, which Ctrl-C ends at once."""
-        self.resources.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_DFL))
-        video, results = self.checkpoint.with_suffix(".tmp.mp4") if self.args.capture_video else None, []
-        for episode, (episodic_return, length) in enumerate(self.play(self.args.episodes, self.args.seed, video)):
-            results.append((episodic_return, length))
-            print(f"episode {episode}: return {episodic_return:.2f}, length {length}", flush=True)
-        (mean, mean_length), (std, _) = np.mean(results, 0), np.std(results, 0)
-        print(f"{self.checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {episode + 1} episodes")
-        if video:
-            print(f"video: {video.replace(self.checkpoint.with_suffix('.mp4'))}")
+    def leave(self) -> None:
+        """Ends the process after a stop signal, with the command that goes on."""
+        if self.checkpoint:
+            command = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
+            print(f"stopped; update {self.checkpoint['update']} is saved, go on with: {command}")
+        else:
+            print("stopped before the first checkpoint: nothing is saved")
+        sys.exit(128 + self.stop_signal)
 
     def open(self) -> None:
-        """Makes the run folder, or cuts the rows of a resumed one back to the checkpoint, and opens what is written."""
-        self.folder = self.folder or create_run_folder(self.args, self.typed, self.launcher)
-        lock = self.resources.enter_context((self.folder / "lock").open("a+"))
+        """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
+        machine = prepare(self.args)
+        resumed = self.args.resume is not None
+        if resumed:
+            self.folder = Path(self.args.resume)
+        else:
+            self.folder = create_run_folder(self.typed, self.args, self.launcher, machine)
+        self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, in whatever way
-        except OSError:
-            fail(f"{self.folder}: process {(self.folder / 'lock').read_text()} is training it; wait, or stop that one")
-        lock.truncate(0)
-        print(os.getpid(), end="", file=lock, flush=True)
-        machine = "".join(f", {name} {x}" for name, x in vars(self.args).items() if name in ("cuda", "num_threads"))
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done{machine}", flush=True)
-        for file in (self.folder / "metrics.csv", self.folder / "episodes.csv") if self.state else ():
-            rows = file.read_bytes().splitlines(keepends=True)  # a kill can leave half a row at the end
-            kept = [row for row in rows[1:] if (x := re.match(rb"(\d+),.*\n", row)) and int(x[1]) <= self.global_step]
-            os.truncate(file, sum(map(len, rows[:1] + kept)))
+            self.lock.acquire(blocking=False)
+        except filelock.Timeout:
+            fail(f"{self.folder}: another process is training it")
+        if resumed:
+            self.cut_back()
         if self.args.track:
-            attempt(self.track)
-        self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
-        self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a", buffering=1))
-        threading.excepthook = lambda failure: None  # the writer's thread also hands its error to our next call
-        self.events = self.resources.enter_context(contextlib.closing(tensorboard.EventFileWriter(str(self.folder))))
-        self.events.add_event(Event(step=self.global_step + 1, session_log={"status": "START"}))
-        lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.args).items())
-        self.add_event(self.global_step, {}, *text_pb("arguments", lines).value)
+            self.start_tracker()
+        self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
+        self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
+        self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
         for number in (signal.SIGINT, signal.SIGTERM):
-            self.resources.callback(signal.signal, number, signal.signal(number, self.stop))
+            self.signal_handlers[number] = signal.signal(number, self.request_stop)
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
 
-    def stop(self, number: int, frame) -> None:
+    def cut_back(self) -> None:
+        """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
+        for name, size in self.checkpoint["log_sizes"].items():
+            path = self.folder / name
+            if not path.is_file() or path.stat().st_size < size:
+                fail(f"{path}: rows from before the checkpoint are missing; restore the file or train anew")
+            os.truncate(path, size)
+        for name, value in asdict(self.checkpoint["args"]).items():
+            now = getattr(self.typed, name)
+            if name != "resume" and now != value:
+                print(f"from update {self.update + 1} on: {name} {now} instead of {value}")
+        config = json.loads((self.folder / "config.json").read_text("utf-8"))
+        resumed = config.setdefault("resumed", [])
+        resumed.append({"after_update": self.update, "arguments": asdict(self.typed)})
+        write_text(self.folder / "config.json", json.dumps(config, indent=2))
+
+    def close(self) -> None:
+        """Gives back files, signals, processes and the tracker, however the training ended."""
+        for number, handler in self.signal_handlers.items():
+            signal.signal(number, handler)
+        if "envs" in self.kept:
+            self.kept["envs"].close()
+        for name in ("tensorboard", "metrics_file", "episodes_file"):
+            if hasattr(self, name):
+                getattr(self, name).close()
+        if hasattr(self, "lock"):
+            self.lock.release()
+        if self.tracker:
+            self.tracker.finish()
+
+    def request_stop(self, number: int, frame) -> None:
         self.stop_signal = number
-        signal.signal(number, signal.SIG_DFL)  # the next one ends the process at once
-        if self.recording:
-            raise KeyboardInterrupt  # all is saved, and a video can take minutes
-        with contextlib.suppress(OSError):  # nobody may read it, and print could be in the middle of another line
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        with suppress(OSError):  # nobody may read it any more
             os.write(2, b"\nstopping after this update\n")
 
-    def must_stop(self) -> bool:
-        return self.stop_signal is not None
+    def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
+        """Counts a step of all environments, and takes down the episodes that ended in it."""
+        self.global_step += self.args.num_envs
+        self.rewards.append(rewards.sum())
+        for episode in episodes:
+            seconds = round(time.perf_counter() - self.start_time, 3)
+            self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
 
-    def note(self, global_step: int, ended: list[tuple[float, int]]) -> None:
-        """Takes down (return, length) of each episode that ended in this step; called after every step."""
-        self.ended += [(global_step, *episode, round(time.perf_counter() - self.start_time, 3)) for episode in ended]
-
-    def check_finite(self, **values) -> None:
-        """Ends the run if a value is not finite, before it gets into a checkpoint."""
-        if what := ", ".join(name for name, x in values.items() if not np.isfinite(x).all()):
-            fail(f"update {self.update}: not finite: {what}; {self.folder} holds what was saved before", status=1)
-
-    def log(self, global_step: int, metrics: dict[str, float]) -> None:
-        """Adds an update's metrics, and the episodes that ended in it, to all that is written."""
-        self.global_step, self.seconds = global_step, time.perf_counter() - self.start_time
-        episodes, self.ended = self.ended, []
-        for step, episodic_return, length, seconds in episodes:
-            self.recent_returns = [*self.recent_returns[-99:], episodic_return]
-            self.add_event(step, {"charts/episodic_return": episodic_return, "charts/episodic_length": length})
-            print(step, episodic_return, length, seconds, sep=",", file=self.episodes)
-        means = [np.mean([episode[i] for episode in episodes]) if episodes else math.nan for i in (1, 2)]
-        self.add_event(global_step, metrics := {"charts/SPS": global_step / self.seconds} | metrics)
-        if not self.metrics.tell():
-            print("global_step,charts/episodic_return,charts/episodic_length", *metrics, sep=",", file=self.metrics)
-        print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
-
-    def add_event(self, step: int, scalars: dict[str, float], *others) -> None:
-        values = [*({"tag": name, "simple_value": x} for name, x in scalars.items()), *others]
-        self.events.add_event(Event(wall_time=time.time(), step=step, summary={"value": values}))
-
-    def save(self) -> None:
-        """Writes a checkpoint, once all rows before it are on the disk."""
-        self.events.flush()
-        for file in (self.metrics, self.episodes):
-            os.fsync(file.fileno())
-        write_state(self.snapshot(), content := io.BytesIO())
-        unfinished = self.folder / "checkpoints" / f"{self.update}{SUFFIX}.tmp"
-        with unfinished.open("wb") as file:
-            file.write(content.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        self.checkpoint = unfinished.replace(unfinished.with_suffix(""))  # is there as a whole, or not at all
-
-    def snapshot(self) -> dict:
-        progress = {name: getattr(self, name) for name in ("update", "global_step", "seconds", "recent_returns")}
-        state = {"script": Path(__file__).stem, "args": asdict(self.args), **progress}
-        for name, x in self.kept.items():
-            numpy_state = isinstance(x, np.random.Generator) and x.bit_generator.state
-            state[name] = numpy_state or (x.get_state() if hasattr(x, "get_state") else x.state_dict())
-        return state
-
-    def record(self) -> None:
-        """Plays an episode for a video, which a stop signal breaks off."""
-        with contextlib.suppress(KeyboardInterrupt):
-            video, self.recording = self.folder / "videos" / f"{self.update}.mp4", True
-            print(f"{self.clear}recording {video}", flush=True)
-            list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
-            unfinished.replace(video)
-            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-nostdin -t 20 -vf fps=10,scale=240:-1".split()]
-            gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
-            self.add_event(self.global_step, {}, {"tag": "video", "image": {"encoded_image_string": gif}})
-            if self.tracker:
-                mp4 = sys.modules["wandb"].Video
-                attempt(lambda: self.tracker.log({"video": mp4(str(video)), "global_step": self.global_step}))
-            self.recording = False
-        video.with_suffix(".tmp.mp4").unlink(missing_ok=True)
+    def log(self, metrics: dict[str, float]) -> None:
+        """Writes the episodes that ended in this update, and its metrics, to CSV files and TensorBoard."""
+        if not math.isfinite(metrics["losses/policy_loss"] + metrics["losses/value_loss"]):
+            fail(f"update {self.update}: the loss is not finite; {self.folder} has what was saved before", 1)
+        self.seconds = time.perf_counter() - self.start_time
+        for step, episodic_return, length, seconds in self.episodes:
+            print(step, episodic_return, length, seconds, sep=",", file=self.episodes_file)
+            self.tensorboard.add_scalar("charts/episodic_return", episodic_return, step)
+            self.tensorboard.add_scalar("charts/episodic_length", length, step)
+        self.episodes_file.flush()
+        returns = [episode[1] for episode in self.episodes]
+        lengths = [episode[2] for episode in self.episodes]
+        self.recent_returns = (self.recent_returns + returns)[-100:]
+        reward = np.sum(self.rewards) / (len(self.rewards) * self.args.num_envs)
+        metrics = {"charts/reward": reward, "charts/SPS": self.global_step / self.seconds, **metrics}
+        self.episodes = []
+        self.rewards = []
+        for name, value in metrics.items():
+            if not math.isnan(value):
+                self.tensorboard.add_scalar(name, value, self.global_step)
+        row = {
+            "charts/episodic_return": np.mean(returns) if returns else math.nan,
+            "charts/episodic_length": np.mean(lengths) if lengths else math.nan,
+            **metrics,
+        }
+        if not self.columns:
+            self.columns = list(row)
+            print("global_step", *self.columns, sep=",", file=self.metrics_file)
+        for name in row:
+            if name not in self.columns:
+                fail(f"update {self.update} logs a new metric, {name}: log it in all, or nan", 1)
+        values = [row.get(name, math.nan) for name in self.columns]
+        print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
+        steps = self.update * self.args.num_steps  # of each environment
+        if self.no_end_yet and not self.recent_returns and steps >= 100_000:
+            self.no_end_yet = False
+            print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
 
     def show_status(self, last: bool) -> None:
-        """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
-        if last or time.perf_counter() - self.last_status > (0.2 if self.clear else 10):
-            self.last_status, done = time.perf_counter(), self.update / self.args.num_updates
-            left = timedelta(seconds=round(min(self.seconds / done - self.seconds, 1e12)))
-            mean_return = f"{np.mean(self.recent_returns):.1f}" if self.recent_returns else "none yet"
-            status = f"{done:4.0%}  step {self.global_step:,}  {self.global_step / self.seconds:,.0f} steps/s  "
-            status += f"{left} left  mean return of the last 100 episodes {mean_return}"
-            fits = status[: shutil.get_terminal_size().columns - 1] if self.clear else status
-            print(f"{self.clear}{fits}", end="" if self.clear and not last else "\n", flush=True)
+        """A line that overwrites itself on a terminal; in a file, a line every 10 seconds."""
+        on_terminal = sys.stdout.isatty()
+        now = time.perf_counter()
+        if last or now - self.last_status > (0.2 if on_terminal else 10):
+            self.last_status = now
+            done = self.update / self.args.num_updates
+            minutes_left = (self.seconds / done - self.seconds) / 60
+            mean_return = three_digits(np.mean(self.recent_returns)) if self.recent_returns else "none yet"
+            speed = self.global_step / self.seconds
+            status = f"{done:4.0%}  step {self.global_step:,}  {speed:,.0f} steps/s  "
+            status += f"{minutes_left:.1f} min left  mean return {mean_return}"
+            with suppress(BrokenPipeError):  # of `| tee log`, which Ctrl-C ends first
+                print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
 
-    def track(self) -> None:
-        """Opens the run at Weights & Biases, which from then on follows the TensorBoard events."""
+    def save(self) -> None:
+        """Writes a checkpoint, once all that was logged before it is on the disk."""
+        if not is_finite(self.kept["model"]):
+            fail(f"update {self.update}: weights are not finite; {self.folder} has what was saved before", 1)
+        self.tensorboard.flush()
+        os.fsync(self.metrics_file.fileno())
+        os.fsync(self.episodes_file.fileno())
+        state = {
+            "script": Path(__file__).stem,
+            "args": asdict(replace(self.typed, resume=None)),
+            "update": self.update,
+            "global_step": self.global_step,
+            "seconds": self.seconds,
+            "recent_returns": self.recent_returns,
+            "columns": self.columns,
+            "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
+        }
+        for name, thing in self.kept.items():
+            state[name] = thing.state_dict()
+        path = self.folder / "checkpoints" / f"{self.update}{CHECKPOINT}"
+        unfinished = path.with_suffix(".tmp")
+        with open(unfinished, "wb") as file:
+            write_state(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)  # it is there as a whole or not at all
+        self.checkpoint = {**state, "args": self.typed, "path": path}
+
+    def record_video(self) -> None:
+        """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
+        video = self.folder / "videos" / f"{self.update}.mp4"
+        try:
+            list(evaluate(self.checkpoint, self.args, 1, video))
+            if self.tracker:
+                import wandb
+
+                self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
+        except Exception as error:  # other people's code can raise anything
+            print(f"warning: no video of update {self.update}: {describe(error)}", file=sys.stderr)
+
+    def start_tracker(self) -> None:
+        """Opens the run at Weights & Biases, which from then on follows what is written for TensorBoard."""
         import wandb
 
-        wandb.tensorboard.patch(root_logdir=str(self.folder))
-        where = {"project": self.args.wandb_project_name, "entity": self.args.wandb_entity, "name": self.folder.name}
-        run_id = re.sub(r"\W", "-", self.folder.name)
-        self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(self.args))
-        self.resources.callback(attempt, self.tracker.finish)
-        self.tracker.save(str(self.folder / Path(__file__).name), base_path=str(self.folder), policy="now")
+        wandb.tensorboard.patch(root_logdir=str(self.folder), pytorch=True)
+        args = self.args
+        name = self.folder.name
+        where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
+        run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
+        try:
+            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args))
+        except Exception as error:  # no network, no login
+            fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
+
+    def print_evaluation(self) -> None:
+        """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
+        prepare(self.args)
+        path = self.checkpoint["path"]
+        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+        video = folder / "evaluation.mp4" if self.args.capture_video else None
+        rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
+        returns = []
+        for episode in evaluate(self.checkpoint, self.args, self.args.episodes, video):
+            returns.append(episode["r"])
+            print(f"episode {len(returns)}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
+            rows.append(f"{path.name},{self.args.seed},{len(returns)},{episode['r']},{episode['l']}")
+        print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
+        if video:
+            print(f"video: {video}")
+        try:
+            write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
+        except OSError as error:  # agents may lie where nobody can write
+            print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
 
 
-def attempt(action, *arguments) -> None:
-    """Calls Weights & Biases: whatever goes wrong with it costs a warning, never the training."""
-    try:
-        action(*arguments)
-    except Exception as error:  # a tracker can fail in any way
-        print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
+def restore(checkpoint: dict, **objects) -> None:
+    """Gives objects the states that a checkpoint has under their names."""
+    for name, thing in objects.items():
+        try:
+            thing.load_state_dict(checkpoint[name])
+        except Exception as error:  # what doesn't fit can raise anything
+            fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
 
 
-def create_run_folder(args: Args, typed: Args, launcher: list[str]) -> Path:
-    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
-    name, now = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
-    folder = next(x for i in range(1024) if not (x := Path("runs", f"{name}{now + i}")).exists())
+def three_digits(number: float) -> str:
+    """A number with three significant digits: 0.951, 12.3, 1,234."""
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    decimals = min(6, max(0, 2 - math.floor(math.log10(abs(number)))))
+    return f"{number:,.{decimals}f}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file: it has the old text or the new one, whatever happens."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(text, "utf-8")
+    unfinished.replace(path)
+
+
+def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine: str) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time}, with all that it takes to repeat the run."""
+    name = f"{typed.env_id}__{typed.exp_name}__{typed.seed}__".replace("/", "_").replace(":", "_")
+    now = int(time.time())
+    while (Path("runs") / f"{name}{now}").exists():  # begun in the same second
+        now += 1
+    folder = Path("runs") / f"{name}{now}"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "videos").mkdir()
-    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
+    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
     shutil.copy(__file__, folder)
-    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
-    versions = {one.name: one.version for name in needs for one in importlib.metadata.distributions(name=name)}
-    shell = partial(subprocess.run, shell=True, cwd=Path(__file__).resolve().parent, capture_output=True, text=True)
-    cpu = shell("grep -m 1 'model name' /proc/cpuinfo").stdout.partition(": ")[2].strip()
-    gpus = shell("nvidia-smi --query-gpu=name --format=csv,noheader").stdout
+    packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
+    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
+    gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
+    decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
     config = {
-        "arguments": asdict(typed),
-        "resolved": {name: x for name, x in asdict(args).items() if x != getattr(typed, name)},
+        "script": Path(__file__).stem,
+        "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
+        "resolved": decided,
         "command": shlex.join([*launcher, *sys.argv]),
-        "versions": {"python": sys.version.split()[0], **versions},
-        "hardware": {"cpu": cpu, "cores": os.cpu_count(), "gpus": gpus.splitlines()},
-        "git_commit": shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip() or None,
+        "versions": {name: installed[name] for name in packages if name in installed},
+        "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
+        "git_commit": git_commit(),
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    config["versions"]["python"] = platform.python_version()
+    write_text(folder / "config.json", json.dumps(config, indent=2))
     return folder
 
 
-def merge_arguments(args: Args, saved: dict) -> Args:
-    """The checkpoint's arguments. Beside them the command line says how and where to evaluate, and nothing else."""
-    machine = "cuda num_threads env_threads vectorization compile cuda_graphs channels_last malloc_tuning device_ids"
-    free = {"evaluate", *(f"episodes seed capture_video backend {machine}".split() if args.evaluate else ())}
-    typed = {word.split("=")[0][2:].replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"}
-    if ":" in saved["env_id"] != args.env_id and args.evaluate and Path(args.evaluate).is_file():
-        fail(f"--evaluate: its environment {saved['env_id']} imports a module; if you trust it, type --env-id as well")
-    for name in saved.keys() - free - {"resume"}:
-        value = getattr(args, name)
-        if value != saved[name] and (name in typed or value != getattr(Args(), name)):
-            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
-    return Args(**saved | {name: getattr(args, name) for name in free & saved.keys()})
+def processor() -> str:
+    """The processor's name; the kernel of Linux tells more than Python does."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
-def validate(args: Args) -> None:
-    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
-    for name, x in asdict(args).items():
-        most = 1 if name in ("gamma", "gae_lambda", "reward_gamma") else 1024 if "threads" in name else 2**63 - 1
-        least = 1e-300 * bool(re.match("total|num_(?!lev)|upd|check|episodes|learning_|clip_|max_|target_|env_t", name))
-        if type(x) in (int, float) and not least <= x <= most:
-            fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0, up' if least else 'from 0'} to {most}")
-    if args.batch_size % args.num_minibatches or args.num_updates < 1:
-        rule = f"--num-envs {args.num_envs} × --num-steps {args.num_steps} = {args.batch_size} must be a multiple of"
-        fail(f"{rule} --num-minibatches {args.num_minibatches} and at most --total-timesteps {args.total_timesteps}")
-    try:  # one reset and one step, compared with what the environment declares
-        envs = VectorEnv(args, "rgb_array" if args.capture_video else None)
-        observations = {"reset": envs.reset([0]), "step": envs.step(np.array([envs.action_space.sample()]))[0]}
-        for method, x in observations.items():
-            if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
-                raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
-        if args.capture_video and envs.render() is None:
-            raise ValueError("renders no pictures; leave --capture-video out, or type --no-capture-video")
-        if args.track:
-            importlib.import_module("wandb")
-    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
-        flags = f"--env-id {args.env_id}{' --capture-video' * args.capture_video}{' --track' * args.track}"
-        unknown = "; other packages' are module:Name-v0, Atari games NameNoFrameskip-v4, for ppo_atari.py"
-        fail(f"{flags}: {type(error).__name__}: {error}{unknown * isinstance(error, gym.error.UnregisteredEnv)}")
-
-
-def fail(message: str, status: int = 2):
-    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(status)
-
-
-def main(args: Args) -> Path | None:
-    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
-    run = Run(args)
+def git_commit() -> str | None:
+    """The commit of the repository that the script is in, if it is in one; -dirty if files have changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    folder = Path(__file__).resolve().parent
     try:
-        with run.resources:  # files, signal handlers and tracker are given back however the training ends
+        return subprocess.check_output(command, cwd=folder, stderr=subprocess.DEVNULL, text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def load_checkpoint(path: Path) -> dict:
+    """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
+    if not path.exists():
+        fail(f"{path}: there is no such file or folder")
+    if path.is_dir():
+        files = [file for file in path.glob(f"checkpoints/*{CHECKPOINT}") if file.stem.isdigit()]
+        if not files:
+            fail(f"{path}: has no checkpoints, {path / 'checkpoints'}/*{CHECKPOINT}")
+        path = max(files, key=lambda file: int(file.stem))
+    try:
+        checkpoint = read_state(path)
+        script = checkpoint["script"]
+    except Exception as error:  # a file that is something else can raise anything
+        fail(f"{path}: not a whole checkpoint: {describe(error)[:200]}; move it away, or name another")
+    if script != Path(__file__).stem:
+        fail(f"{path}: was written by {script}.py; use that script")
+    known = {field.name for field in fields(Args)}
+    checkpoint["args"] = Args(**{name: value for name, value in checkpoint["args"].items() if name in known})
+    checkpoint["path"] = path
+    return checkpoint
+
+
+def for_evaluation(args: Args) -> Args:
+    """A training's arguments, without those that say how and where it was run: these are asked for anew."""
+    options = ("seed", "episodes", "deterministic", "capture_video", "debug")
+    options += ("device", "num_threads", "env_threads", "vectorization")
+    defaults = {name: getattr(Args, name) for name in options if hasattr(args, name)}
+    return replace(args, resume=None, track=False, **defaults)
+
+
+# ------------------------------------------------------------------------------------------------------- Main
+def fail(message: str, status: int = 2):
+    """Ends the program with one line. Status 2: the user can mend it. Status 1: the run broke."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def describe(error: Exception) -> str:
+    """An error of other people's code in one line: what it is, and where it was raised if it says little."""
+    text = f"{type(error).__name__}: {error}"
+    if len(str(error)) < 40 and error.__traceback__:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text += f" (raised in {place.filename}, line {place.lineno}; --debug shows all)"
+    return text
+
+
+def check_arguments(args: Args) -> None:
+    """Ends the program at the first argument that cannot work, before anything is created."""
+    for name, (least, most) in RANGES.items():
+        value = getattr(args, name, None)
+        if value is not None and not least <= value <= most:  # nan is in no range
+            flag = name.replace("_", "-")
+            fail(f"--{flag} {value}: must be a number from {least} to {most:g}")
+    batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
+    if args.batch_size % args.num_minibatches != 0:
+        fail(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
+    if args.num_updates < 1:
+        fail(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
+    if args.track and importlib.util.find_spec("wandb") is None:
+        fail("--track: needs another package: pip install wandb")
+    check_device(args)
+    try:
+        options = json.loads(args.env_kwargs)
+    except ValueError as error:
+        fail(f"--env-kwargs {args.env_kwargs}: not JSON, such as '{{\"option\": 1}}': {error}")
+    if not isinstance(options, dict):
+        fail(f"--env-kwargs {args.env_kwargs}: must be a JSON object, such as '{{\"option\": 1}}'")
+    try:
+        check_environment(args)
+    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
+        if args.debug:
+            raise
+        hint = ""
+        if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
+            hint = "; ids of other packages are written module:Name-v0, and Atari games are for ppo_atari.py"
+        fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
+
+
+def check_environment(args: Args) -> None:
+    """Makes a game, looks at its spaces, takes a step and draws a picture. Raises what goes wrong."""
+    import envpool
+
+    compiler = os.environ.get("CXX", "g++")
+    if args.compile and shutil.which(compiler) is None:
+        fail(f"--compile: needs a C++ compiler, but there is no {compiler}; install one, or name another by CXX")
+    if args.env_id not in envpool.list_all_envs():
+        raise ValueError(f"EnvPool {envpool.__version__} has no such task; envpool.list_all_envs() names all")
+    envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
+    shape = envs.observation_space.shape
+    if shape != (84, 84, 4):
+        raise ValueError(f"observes {shape} instead of four frames of 84 x 84 pixels; use an Atari game")
+    check_spaces(envs.observation_space, envs.action_space)
+    envs.reset([0])
+    envs.step(np.zeros(1, np.int64))
+    if args.capture_video:
+        picture(envs)
+    envs.close()
+
+
+def read_arguments() -> tuple[Args, dict | None]:
+    """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
+    words = []
+    for word in sys.argv[1:]:
+        words += {"--cuda": ["--device", "cuda"], "--no-cuda": ["--device", "cpu"]}.get(word, [word])
+    args = tyro.cli(Args, description=__doc__, args=words)
+    if args.resume is None and args.evaluate is None:
+        return args, None
+    checkpoint = choose_checkpoint(args)
+    saved = checkpoint["args"]
+    if args.evaluate is not None:
+        saved = for_evaluation(saved)
+        if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
+            fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
+    return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
+
+
+def choose_checkpoint(args: Args) -> dict:
+    """The checkpoint that --resume or --evaluate names."""
+    if args.resume is not None and args.evaluate is not None:
+        fail("--resume goes on training and --evaluate plays: type one of them")
+    if args.resume is not None and not Path(args.resume or "''").is_dir():
+        fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
+    return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+
+
+def main(args: Args, checkpoint: dict | None = None) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training.
+
+    Other programs call it with Args alone; then a checkpoint's arguments hold wherever `args` has a default.
+    """
+    if checkpoint is None and (args.resume is not None or args.evaluate is not None):
+        checkpoint = choose_checkpoint(args)
+        changed = {name: value for name, value in asdict(args).items() if value != getattr(Args, name)}
+        args = replace(checkpoint["args"], **changed)
+    if args.resume is not None:
+        saved = checkpoint["args"]
+        if args.batch_size != saved.batch_size:
+            fail("--num-envs and --num-steps: updates are counted in their product, which cannot change")
+        if checkpoint["update"] >= args.num_updates:
+            longer = f"--total-timesteps above {saved.total_timesteps:.0f}"
+            print(f"{args.resume}: has ended; train it longer with {longer}")
+            return Path(args.resume)
+    check_arguments(args)
+    run = Run(args, checkpoint)
+    try:
+        if args.evaluate is not None:
+            run.print_evaluation()
+        else:
             train(run.args, run)
-    except (OSError, *NO_MEMORY) as error:  # a full disk, say
-        hint = f"; what was saved is whole, go on by --resume {run.folder}" * bool(run.checkpoint and not args.evaluate)
-        fail(f"{run.folder or 'runs'}: {error}{hint}", status=1 if run.folder else 2)
-    return None if args.evaluate else run.folder
+    except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
+        if args.debug:
+            raise
+        what = "an environment's process died: " if isinstance(error, ConnectionError | EOFError) else ""
+        saved = run.checkpoint and args.evaluate is None
+        hint = f"; what was saved is whole, go on with --resume {run.folder}" if saved else ""
+        fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)
+    finally:
+        run.close()
+    return run.folder
 
 
 if __name__ == "__main__":
-    plain = partial(re.sub, r"^(|--[\w-]+=)(\d+\.?\d*e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
     try:
-        with contextlib.redirect_stdout(io.StringIO()) as page:
-            args = tyro.cli(Args, description=__doc__, args=[plain(word) for word in sys.argv[1:]])
-    finally:  # the page of --help gets the headings that Args has
-        text = page.getvalue()
-        for title, name in re.findall(r"^    # (.+)\n    (\w+):", Path(__file__).read_text(), re.MULTILINE):
-            text = re.sub(rf"(?=^  --{name.replace('_', '-')}\b)", f"\n {title}\n", text, count=1, flags=re.M)
-        print(text, end="")
-    main(args)
+        main(*read_arguments())
+    except KeyboardInterrupt:  # while an evaluation plays
+        sys.exit(130)
