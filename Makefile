@@ -34,20 +34,11 @@ test-slurm: .venv/test
 test-docker:
 	tests/docker_build.sh
 
-# Rebuilds every table and picture from benchmark/results.
-RUNS = benchmark/results/runs
+# Rebuilds every table and picture of the pages from benchmark/results and benchmark/agents
 results: .venv/test
 	$(BIN)/python benchmark/report.py
-	$(BIN)/python benchmark/recipes.py --rebuild
-	for name in ppo ppo_continuous_action; do \
-		$(BIN)/python benchmark/compare.py $(RUNS)/$$name $(RUNS)/$${name}_numpy \
-			--output benchmark/results/$${name}_numpy_against_$$name || exit 1; \
-	done
-	$(BIN)/python benchmark/compare.py $(RUNS)/ppo_continuous_action_numpy \
-		$(RUNS)/ppo_continuous_action_numpy_bootstrap_truncated --output benchmark/results/bootstrap_truncated
-	$(BIN)/python benchmark/compare.py benchmark/results/fp32 $(RUNS)/ppo_atari_envpool --steps 2000000 \
-		--output benchmark/results/bf16_against_fp32
 	$(BIN)/python benchmark/ablate.py report
+	$(BIN)/python benchmark/agents.py rebuild
 
 # Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md
 gallery: .venv/test
