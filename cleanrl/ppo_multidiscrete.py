@@ -447,10 +447,18 @@ def flatten_mask(mask, nvec: np.ndarray) -> np.ndarray:
 def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
+    if args.bootstrap_truncated:
+        make = partial(make_copying, make)
     if args.vectorization == "async" and num_envs > 1:
         make = partial(make_in_process, make, os.getpid())
         return gym.vector.AsyncVectorEnv([make] * num_envs, autoreset_mode=same_step)
     return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=same_step)
+
+
+def make_copying(make) -> gym.Env:
+    """An environment whose last observation outlives the next reset, though some return one array for ever."""
+    env = make()
+    return gym.wrappers.TransformObservation(env, np.copy, env.observation_space)
 
 
 def make_in_process(make, trainer: int) -> gym.Env:
