@@ -1,51 +1,48 @@
 # /// script
 # requires-python = ">=3.11,<3.13"
 # dependencies = [
-#   "gym3==0.3.3",
-#   "gymnasium==1.4.0",
-#   "imageio[ffmpeg]==2.38.1",
-#   "numpy==2.4.6",
-#   "procgen-mirror==0.10.7",
-#   "tensorboard==2.21.0",
-#   "torch==2.13.0",
-#   "tyro==1.0.17",
+#   "gym3>=0.3.3",
+#   "gymnasium>=1.4",
+#   "imageio[ffmpeg]>=2.38",
+#   "numpy>=2.4",
+#   "procgen-mirror>=0.10.7",
+#   "tensorboard>=2.21",
+#   "torch>=2.13",
+#   "tyro>=1.0.17",
 # ]
-# [tool.uv] # procgen-mirror and gym3 ask for older ones, without need
-# override-dependencies = ["filelock==4.2.11", "gym==0.26.2", "numpy==2.4.6"]
+# [tool.uv]  # procgen-mirror and gym3 ask for older ones, without need
+# override-dependencies = ["filelock>=3", "gym==0.26.2", "numpy>=2.4"]
 # ///
-"""PPO for the 16 games of Procgen, whose levels are drawn anew for each episode.
+"""PPO for the 16 games of Procgen, which draw a level anew for each episode.
 
     python cleanrl/ppo_procgen.py --env-id starpilot
     python cleanrl/ppo_procgen.py --resume runs/RUN
     python cleanrl/ppo_procgen.py --evaluate runs/RUN
     python cleanrl/ppo_procgen.py --env-id starpilot --num-levels 200 --eval-start-level 200
 
-Parent: ppo_atari.py. Changes: (1) Procgen steps all games at once, from one seed, and tells of no time limits, so
---vectorization and --bootstrap-truncated are gone; frames in colour, one at a time; (2) NormalizedVectorEnv scales
-rewards by running statistics, which go into the checkpoint; (3) IMPALA's residual network; (4) training can keep to
-some levels and be evaluated on others; (5) --channels-last and --malloc-tuning; (6) train-procgen's hyperparameters.
+Parent: ppo_atari.py. Changes: (1) Procgen steps all copies of a game at once, in color, and tells of no time limits, so
+--vectorization and --bootstrap-truncated are gone; (2) rewards are scaled by running statistics; (3) IMPALA's residual
+network; (4) training can keep to some levels and be evaluated on others; (5) train-procgen's settings.
 Details: core-1 to core-12, atari-9, cont-8, cont-9, impala, aux-1 (--anneal-clip), aux-3 (--target-kl).
 """
 
-import copy
-import ctypes
+import json
 import math
 import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Literal, NamedTuple
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by CUDA; without it, sums do not repeat bit for bit
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; the large products are torch's
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA reads it; without it, sums don't repeat bit for bit
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 import gymnasium as gym
 import numpy as np
 import torch
 import torch.nn as nn
 import tyro
-
-gym.logger.min_level = gym.logger.ERROR  # no warnings of versions that gymnasium calls out of date
 
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
@@ -59,30 +56,34 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
+    exact_resume: bool = False  # fresh episodes after each checkpoint: a killed and resumed run ends with the same bits
     resume: str | None = None  # run folder to go on with, from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
     episodes: int = 10  # episodes that an evaluation plays, on training levels and on test levels each
+    deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
+    debug: bool = False  # show the whole traceback of an error
     # environment
     env_id: str = "starpilot"  # name of the game
+    env_kwargs: str = "{}"  # arguments of the game as JSON, say '{"use_backgrounds": false}'
     distribution_mode: Literal["easy", "hard", "extreme", "memory", "exploration"] = "easy"  # kind of levels
     num_levels: int = 0  # number of levels to train on; 0: all from --start-level on, more than training can see
     start_level: int = 0  # first of them
     eval_num_levels: int = 0  # number of test levels; 0: all from --eval-start-level on
     eval_start_level: int | None = None  # first of them; with it, checkpoints and --evaluate play on them too
-    total_timesteps: int = 25_000_000  # steps in the run, over all environments
+    total_timesteps: int | float = 25_000_000  # steps of the run, over all environments
     num_envs: int = 64  # environments that are stepped together
     num_steps: int = 256  # steps of each environment in a rollout
     # PPO
     learning_rate: float = 5e-4  # step size of Adam
-    anneal_lr: bool = False  # let the learning rate fall linearly
+    anneal_lr: bool = False  # let the learning rate fall linearly to 0
     gamma: float = 0.999  # discount factor
     reward_gamma: float = 0.99  # discount factor of the returns whose spread scales the rewards
-    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 8  # minibatches in an epoch
     update_epochs: int = 3  # passes over each rollout
-    norm_adv: bool = True  # normalise the advantages in each minibatch
+    norm_adv: bool = True  # normalize the advantages in each minibatch
     clip_coef: float = 0.2  # clip range of the probability ratio, and of the value with --clip-vloss
-    anneal_clip: bool = False  # let the clip range fall linearly
+    anneal_clip: bool = False  # let the clip range fall linearly to 0
     clip_vloss: bool = True  # clip the value loss
     ent_coef: float = 0.01  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
@@ -90,11 +91,9 @@ class Args:
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
     # speed
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
-    cuda: bool = True  # train on the GPU, where there is one
-    num_threads: int | None = None  # CPU threads of torch, which change last bits; by default OMP_NUM_THREADS, or cores
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256; bf16 is faster
-    channels_last: bool = True  # the order of activations in memory: channels of a pixel together; off is slower
-    malloc_tuning: bool = True  # let glibc keep freed memory instead of asking Linux for new pages; off is slower
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: a GPU if there is one
+    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256 units; bf16 is faster
 
     @property
     def batch_size(self) -> int:
@@ -102,102 +101,29 @@ class Args:
 
     @property
     def num_updates(self) -> int:
-        return self.total_timesteps // self.batch_size
+        return int(self.total_timesteps // self.batch_size)
 
 
 # ---------------------------------------------------------------------------------------------------------- Environment
-FRAME = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
-NO_LEVEL = 2**31 - 1  # levels are numbered from 0 to the one before
-MODES = {  # the games that have it; Procgen ends the whole process at a mode that a game lacks
-    "extreme": ["chaser", "dodgeball", "leaper", "starpilot"],
-    "memory": ["caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"],
-    "exploration": ["caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja"],
-}
-
-
-def load_procgen():
-    """Procgen's module of environments."""
-    try:
-        from gym_notices.notices import notices
-
-        notices.clear()  # Procgen imports the old gym, which would say at length that it is old
-        import procgen.env
-    except ImportError as error:
-        raise ImportError(f"{error}; pip install --no-deps -r requirements-procgen.txt") from error
-    return procgen.env
-
-
-def level_sets(args: Args) -> dict[str, range]:
-    """The levels to train on and, if they are asked for, those to test on; ValueError if there are no such levels."""
-    asked = {"training": (args.start_level, args.num_levels)}
-    if args.eval_start_level is not None:
-        asked["test"] = (args.eval_start_level, args.eval_num_levels)
-    sets = {name: range(first, first + number if number else NO_LEVEL) for name, (first, number) in asked.items()}
-    for name, levels in sets.items():
-        if not levels or levels.stop > NO_LEVEL:
-            raise ValueError(f"{name} levels {levels.start} to {levels.stop - 1}: Procgen's last is {NO_LEVEL - 1}")
-    training, test = sets["training"], sets.get("test", range(0))
-    if max(training.start, test.start) < min(training.stop, test.stop):
-        raise ValueError("trains on some of the test levels; test on others, or train on few, say --num-levels 200")
-    if args.eval_num_levels and not test:
-        raise ValueError("--eval-num-levels needs --eval-start-level, the first of them")
-    return sets
-
-
-class VectorEnv:
-    """N copies of a game, which Procgen steps in threads of its own; each episode is played on one of the levels."""
-
-    def __init__(self, args: Args, render_mode: str | None = None, levels: str = "training"):
-        procgen, mode = load_procgen(), args.distribution_mode
-        if args.env_id not in (games := MODES.get(mode, procgen.ENV_NAMES)):
-            raise ValueError(f"the games with --distribution-mode {mode} are {', '.join(games)}")
-        options = {"env_name": args.env_id, "distribution_mode": mode, "render_mode": render_mode}
-        if mode != "exploration":
-            played = level_sets(args)[levels]
-            options |= {"start_level": played.start, "num_levels": len(played)}
-        elif (args.num_levels, args.start_level, args.eval_num_levels, args.eval_start_level) != (0, 0, 0, None):
-            raise ValueError("--distribution-mode exploration has one level, its own; leave out all other levels")
-        self.make = partial(procgen.ProcgenGym3Env, num_threads=args.num_threads, **options)
-        self.observation_space, self.action_space, self.metadata = FRAME, gym.spaces.Discrete(15), {"render_fps": 15}
-
-    def reset(self, seeds: list[int]) -> np.ndarray:
-        """Makes N games, which take the first seed for all of them. Returns observations (N, 64, 64, 3)."""
-        self.envs = self.make(num=len(seeds), rand_seed=seeds[0] >> 1)  # Procgen takes 31 bits
-        self.returns, self.lengths = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)
-        return self.envs.observe()[1]["rgb"]
-
-    def step(self, actions):
-        """Steps each environment by its action. An episode that ends makes way for the next in the same step.
-
-        Returns observations (N, 64, 64, 3); rewards (N,); dones (N,); an empty dict, since Procgen doesn't tell where a
-        time limit cut an episode; (return, length) of each episode that ended.
-        """
-        self.envs.act(actions)
-        rewards, observations, dones = self.envs.observe()
-        self.returns += rewards
-        self.lengths += 1
-        episodes = [(float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(dones)]
-        self.returns[dones], self.lengths[dones] = 0.0, 0
-        return observations["rgb"], rewards, dones.astype(np.float32), {}, episodes
-
-    def render(self) -> np.ndarray:
-        """The first game's picture for people, (512, 512, 3)."""
-        return self.envs.get_info()[0]["rgb"]
-
-
 class RunningStatistics:
     """Mean and variance of all rows seen so far, in float64, by the parallel algorithm (Chan et al. 1979)."""
 
     def __init__(self, shape: tuple[int, ...]):
-        self.mean, self.var, self.count = np.zeros(shape), np.ones(shape), 1e-4  # as in baselines
+        self.mean = np.zeros(shape)
+        self.var = np.ones(shape)
+        self.count = 1e-4  # as in baselines
 
     def update(self, rows: np.ndarray) -> None:
         """Takes in rows (N, *shape)."""
         n = len(rows)
         batch_mean = rows.sum(0) / n
-        deviation, delta, total = rows - batch_mean, batch_mean - self.mean, self.count + n
+        deviation = rows - batch_mean
+        delta = batch_mean - self.mean
+        total = self.count + n
         squares = self.var * self.count + (deviation * deviation).sum(0) + delta * delta * (self.count * n / total)
-        self.mean, self.var, self.count = self.mean + delta * (n / total), squares / total, total
+        self.mean = self.mean + delta * (n / total)
+        self.var = squares / total
+        self.count = total
 
     def state_dict(self) -> dict:
         return {"mean": torch.tensor(self.mean), "var": torch.tensor(self.var), "count": self.count}
@@ -205,16 +131,51 @@ class RunningStatistics:
     def load_state_dict(self, state: dict) -> None:
         if state["mean"].shape != self.mean.shape or state["var"].shape != self.mean.shape:
             raise ValueError(f"statistics of shape {tuple(state['mean'].shape)} instead of {self.mean.shape}")
-        self.mean, self.var, self.count = state["mean"].numpy(), state["var"].numpy(), state["count"]
+        self.mean = state["mean"].numpy()
+        self.var = state["var"].numpy()
+        self.count = state["count"]
 
 
-class NormalizedVectorEnv(VectorEnv):
-    """Scales rewards by running statistics, pooled over the environments."""
+class VectorEnv:
+    """N copies of a game, which Procgen steps in threads of its own; each episode is played on one of the levels.
 
-    def __init__(self, args: Args):
-        super().__init__(args)
+    Rewards are scaled by running statistics, which all copies share."""
+
+    def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
+        self.make = partial(make_games, args, num_envs, render_mode)
+        self.observation_space = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+        self.action_space = gym.spaces.Discrete(15)
+        self.vector = SimpleNamespace(envs=[], metadata={"render_fps": 15})  # reset makes the games
         self.gamma = args.reward_gamma
-        self.return_statistics = RunningStatistics(())  # of the discounted sums of rewards
+        self.return_statistics = RunningStatistics(())  # of the discounted sums of the rewards of the episodes so far
+
+    def reset(self, seeds: list[int]) -> np.ndarray:
+        """Makes N games, which take the first seed for all of them. Returns observations (N, 64, 64, 3)."""
+        self.vector = self.make(seeds[0])
+        self.discounted_returns = np.zeros(len(seeds))
+        self.episodic_returns = np.zeros(len(seeds))
+        self.episodic_lengths = np.zeros(len(seeds), np.int64)
+        _, observations, _ = self.vector.observe()
+        return observations["rgb"]
+
+    def step(self, actions: np.ndarray):
+        """Takes actions (N,). Returns observations (N, 64, 64, 3); rewards (N,); dones (N,), 1 at true ends and time
+        limits; an empty dict, since Procgen doesn't tell which ends are time limits; "r", the return, and "l", the
+        length, of each episode that ended."""
+        self.vector.act(actions)
+        rewards, observations, dones = self.vector.observe()
+        self.episodic_returns += rewards
+        self.episodic_lengths += 1
+        episodes = []
+        for i in np.flatnonzero(dones):
+            episodes.append({"r": float(self.episodic_returns[i]), "l": int(self.episodic_lengths[i])})
+        self.episodic_returns[dones] = 0.0
+        self.episodic_lengths[dones] = 0
+        self.discounted_returns = self.gamma * self.discounted_returns + rewards
+        self.return_statistics.update(self.discounted_returns)
+        self.discounted_returns[dones] = 0.0
+        rewards = (rewards / np.sqrt(self.return_statistics.var + 1e-8)).clip(-10.0, 10.0)  # [cont-8] [cont-9]
+        return observations["rgb"], rewards, dones.astype(np.float32), {}, episodes
 
     def state_dict(self) -> dict:
         return {"returns": self.return_statistics.state_dict()}
@@ -222,17 +183,8 @@ class NormalizedVectorEnv(VectorEnv):
     def load_state_dict(self, state: dict) -> None:
         self.return_statistics.load_state_dict(state["returns"])
 
-    def reset(self, seeds: list[int]) -> np.ndarray:
-        self.discounted_returns = np.zeros(len(seeds))
-        return super().reset(seeds)
-
-    def step(self, actions):
-        observations, rewards, dones, truncated_obs, episodes = super().step(actions)
-        self.discounted_returns = self.discounted_returns * self.gamma + rewards
-        self.return_statistics.update(self.discounted_returns)
-        rewards = (rewards / np.sqrt(self.return_statistics.var + 1e-8)).clip(-10.0, 10.0)  # [cont-8] [cont-9]
-        self.discounted_returns *= 1.0 - dones
-        return observations, rewards, dones, truncated_obs, episodes
+    def close(self) -> None:
+        self.vector = None  # Procgen's threads end with it
 
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
@@ -259,624 +211,974 @@ class ResidualBlock(nn.Module):
 
 
 class Agent(nn.Module):
-    def __init__(self, num_actions: int, precision: str = "fp32", channels_last: bool = True):
+    def __init__(self, envs: VectorEnv, args: Args):
         super().__init__()
+        self.num_actions = int(envs.action_space.n)
         layers = []
         for inputs, depth in ((3, 16), (16, 32), (32, 32)):  # [impala]
             layers += [glorot_init(nn.Conv2d(inputs, depth, 3, padding=1)), nn.MaxPool2d(3, stride=2, padding=1)]
             layers += [ResidualBlock(depth), ResidualBlock(depth)]  # (M, 16, 32, 32), (M, 32, 16, 16), (M, 32, 8, 8)
         layers += [nn.Flatten(), nn.ReLU(), glorot_init(nn.Linear(32 * 8 * 8, 256)), nn.ReLU()]
         self.network = nn.Sequential(*layers)
-        self.actor = layer_init(nn.Linear(256, num_actions), gain=0.01)
+        self.actor = layer_init(nn.Linear(256, self.num_actions), gain=0.01)
         self.critic = layer_init(nn.Linear(256, 1), gain=1.0)
-        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.precision]
 
-    def get_hidden(self, obs: torch.Tensor) -> torch.Tensor:
-        """What policy and value share, (M, 256), at observations (M, 64, 64, 3) of bytes."""
-        obs = obs.permute(0, 3, 1, 2).contiguous(memory_format=self.memory_format)  # (M, 3, 64, 64)
+    def forward(self, obs: torch.Tensor):
+        """Log-probs of all A actions, (M, A), and values, (M,), at observations (M, 64, 64, 3) of bytes. This is the
+        policy: acting, learning and evaluation all go through here."""
+        images = obs.movedim(-1, 1).to(self.dtype)
+        if obs.dtype == torch.uint8:  # floats come from a wrapper that has scaled them already
+            images = images / 255  # [atari-9]
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            return self.network(obs.to(self.dtype) / 255).float()  # [atari-9]
+            hidden = self.network(images)  # (M, 256)
+        hidden = hidden.float()
+        return self.actor(hidden).log_softmax(-1), self.critic(hidden).squeeze(-1)
 
     def get_value(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.critic(self.get_hidden(obs)).squeeze(-1)
+        _, value = self(obs)
+        return value
 
-    def get_action_and_value(
-        self, obs: torch.Tensor, action: torch.Tensor | None = None, noise: torch.Tensor | None = None
-    ):
-        """Action, log-prob, entropy and value, (M,) each, at observations (M, 64, 64, 3) of bytes. An action that is
-        not given is drawn, from Gumbel `noise` (M, num_actions) if there is any."""
-        hidden = self.get_hidden(obs)  # (M, 256)
-        log_probs = self.actor(hidden).log_softmax(-1)  # (M, num_actions)
-        if action is None:
-            if noise is None:  # for other programs: training draws in numpy
-                noise = -torch.empty_like(log_probs).exponential_().log()
-            action = (log_probs + noise).argmax(-1)  # a draw from the softmax (Gumbel-max)
-        log_prob = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    def draw_noise(self, *shape: int) -> torch.Tensor:
+        """Standard Gumbel noise, (*shape, A). One call draws it for a whole rollout, which is faster than per step."""
+        return -torch.empty(*shape, self.num_actions).exponential_().log()
+
+    def get_action(self, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Actions drawn from the policy, (M,): adding Gumbel noise to the log-probs and taking the largest is a draw
+        from the softmax (the Gumbel-max trick). Without noise, it is the most probable action."""
+        actions, _, _ = self.get_action_and_value(obs, noise)
+        return actions
+
+    def get_action_and_value(self, obs: torch.Tensor, noise: torch.Tensor):
+        """Actions as above, their log-probs and the values, (M,) each: one forward pass gives all three."""
+        log_probs, value = self(obs)
+        actions = (log_probs + noise).argmax(-1)
+        log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+        return actions, log_prob, value
+
+    def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor):
+        """Log-probs of the actions, entropy and values at the observations, (M,) each."""
+        log_probs, value = self(obs)
+        log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
-        return action, log_prob, entropy, self.critic(hidden).squeeze(-1)
+        return log_prob, entropy, value
 
 
 # -------------------------------------------------------------------------------------------------- Advantages and loss
+class Batch(NamedTuple):
+    obs: torch.Tensor  # (B, 64, 64, 3), bytes; in a minibatch M samples in place of B
+    actions: torch.Tensor  # (B,) like all that follow
+    log_probs: torch.Tensor  # of the actions, by the policy that drew them
+    values: torch.Tensor  # by the critic of that time
+    advantages: torch.Tensor
+    returns: torch.Tensor
+
+
 def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
-    """Generalised advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
+    """Generalized advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
 
     rewards, values, dones: (T, N), where dones[t] marks obs[t] as the first of an episode; next_value, next_done: (N,),
     of the observation after the rollout. Returns advantages and returns, (T, N) each.
     """
     next_values = np.concatenate([values[1:], next_value[None]])
     continues = 1.0 - np.concatenate([dones[1:], next_done[None]])  # 0 where the episode of step t ends with it
-    deltas, decays = rewards + gamma * next_values * continues - values, gamma * gae_lambda * continues
-    advantages, advantage = np.zeros_like(rewards), np.zeros_like(next_value)
+    deltas = rewards + gamma * next_values * continues - values
+    decays = gamma * gae_lambda * continues
+    advantages = np.zeros_like(rewards)
+    advantage = np.zeros_like(next_value)
     for t in reversed(range(len(rewards))):  # [core-5]
-        advantages[t] = advantage = deltas[t] + decays[t] * advantage
+        advantage = deltas[t] + decays[t] * advantage
+        advantages[t] = advantage
     return advantages, advantages + values
 
 
-def ppo_loss(
-    log_prob, entropy, value, old_log_probs, old_values, advantages, returns,
-    clip_coef: float, norm_adv: bool, clip_vloss: bool, ent_coef: float, vf_coef: float,
-):  # fmt: skip
+def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     """Loss of a minibatch (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
 
-    The first three tensors come from the networks as they are now, the other four from the rollout; all are (M,).
-    Returns the loss, a scalar, and by metric name the debug variables, (M,), whose means are logged.
+    log_prob, entropy, value: (M,), of the networks as they are now. Returns the loss and, by metric name, scalars whose
+    means over the minibatches of an update are logged.
     """
-    if norm_adv:  # [core-7]
+    advantages = mb.advantages
+    if args.norm_adv:  # [core-7]
         advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
-    log_ratio = log_prob - old_log_probs
+    log_ratio = log_prob - mb.log_probs
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - clip_coef, 1 + clip_coef)
-    policy_loss = -torch.min(advantages * ratio, advantages * clipped_ratio)  # [core-8]
-    value_loss = (value - returns).square()
-    if clip_vloss:  # [core-9]
-        clipped_value = old_values + (value - old_values).clamp(-clip_coef, clip_coef)
-        value_loss = torch.max(value_loss, (clipped_value - returns).square())
-    loss = policy_loss.mean() - ent_coef * entropy.mean() + vf_coef * (0.5 * value_loss.mean())  # [core-10]
+    policy_loss = -torch.min(advantages * ratio, advantages * clipped_ratio).mean()  # [core-8]
+    squared_error = (value - mb.returns).square()
+    if args.clip_vloss:  # [core-9]
+        clipped_value = mb.values + (value - mb.values).clamp(-clip_coef, clip_coef)
+        squared_error = torch.max(squared_error, (clipped_value - mb.returns).square())
+    value_loss = 0.5 * squared_error.mean()
+    loss = policy_loss - args.ent_coef * entropy.mean() + args.vf_coef * value_loss  # [core-10]
     with torch.no_grad():  # [core-12]
         debug = {
-            "losses/value_loss": 0.5 * value_loss,
-            "losses/policy_loss": policy_loss.detach(),
-            "losses/entropy": entropy.detach(),
-            "losses/old_approx_kl": -log_ratio,
-            "losses/approx_kl": ratio - 1 - log_ratio,
-            "losses/clipfrac": ((ratio - 1).abs() > clip_coef).float(),
+            "losses/value_loss": value_loss,
+            "losses/policy_loss": policy_loss,
+            "losses/entropy": entropy.mean(),
+            "losses/old_approx_kl": -log_ratio.mean(),
+            "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
+            "losses/clipfrac": ((ratio - 1).abs() > clip_coef).float().mean(),
         }
     return loss, debug
 
 
 # ------------------------------------------------------------------------------------------------------------- Training
-@np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
-    if args.malloc_tuning:
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)  # glibc's, which then keeps what is freed
-        _ = mallopt(-4, 0), mallopt(-1, 2**31 - 1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
-    torch.set_num_threads(args.num_threads)
-    torch.use_deterministic_algorithms(args.cuda and args.torch_deterministic)
-    torch.manual_seed(args.seed)
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
-    device = torch.device("cuda" if args.cuda else "cpu")
+    device = torch.device(args.device)
+    torch.manual_seed(args.seed)  # of the first weights
+    envs = VectorEnv(args, args.num_envs)
+    agent = Agent(envs, args).to(device)
+    parameters = list(agent.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
+    initial_rates = [group["lr"] for group in optimizer.param_groups]
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run gets their states back here
 
-    envs = NormalizedVectorEnv(args)
-    num_actions = int(envs.action_space.n)
-    agent = Agent(num_actions, args.precision, args.channels_last).to(device)
-    parameters = flatten_parameters(agent)  # one vector, of which the layers keep views
-    flatten_parameters(acting := copy.deepcopy(agent).requires_grad_(False))  # a copy acts; flat too, for the same bits
-    acting.network.to(agent.dtype)  # which load_state_dict casts once an update; agent's are cast anew in every call
-    optimizer = torch.optim.Adam([parameters], lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
-    run.keep(model=agent, optimizer=optimizer, rng=rng, torch_rng=torch.default_generator, statistics=envs)
-    run.play = partial(evaluate, agent, args)  # for --evaluate and --capture-video
-
-    # T steps of N environments are a rollout of B = T · N samples, M samples a minibatch
+    # T steps of N environments are a rollout of B = T * N samples, collected on the device; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
-    obs = torch.zeros((T, N, *FRAME.shape), dtype=torch.uint8, device=device)
+    obs = torch.from_numpy(np.zeros((T, N, *envs.observation_space.shape), envs.observation_space.dtype)).to(device)
     actions = torch.zeros((T, N), dtype=torch.int64, device=device)
-    acted_log_probs, acted_values = torch.zeros((T, N), device=device), torch.zeros((T, N), device=device)
-    rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
+    log_probs = torch.zeros((T, N), device=device)
+    acted_values = torch.zeros((T, N), device=device)
+    rewards = np.zeros((T, N), np.float32)
+    dones = np.zeros((T, N), np.float32)
+
     for update, fresh_episodes in run.updates():
         # Anneal
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
-        learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
-        clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
-        optimizer.param_groups[0]["lr"] = learning_rate
+        clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
+        for group, rate in zip(optimizer.param_groups, initial_rates):
+            group["lr"] = rate * remaining if args.anneal_lr else rate  # [core-4]
 
-        # Collect
-        acting.load_state_dict(agent.state_dict())
-        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
-            seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
-            next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
-        noise = torch.from_numpy(rng.gumbel(size=(T, N, num_actions)).astype(np.float32)).to(device)
-        global_step = (update - 1) * args.batch_size
-        for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-            obs[step], dones[step] = torch.from_numpy(next_obs), next_done
-            acted = acting.get_action_and_value(obs[step], noise=noise[step])
-            actions[step], acted_log_probs[step], _, acted_values[step] = acted
-            env_actions = envs.action_space.start + actions[step].cpu().numpy()
-            next_obs, rewards[step], next_done, _, ended = envs.step(env_actions)
-            global_step += N
-            run.note(global_step, ended)
+        # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
+        torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
+        if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
+            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())
+            next_done = np.ones(N, np.float32)
+        noise = agent.draw_noise(T, N).to(device)
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps the weights that forward casts
+            for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
+                obs[step] = torch.from_numpy(next_obs)
+                dones[step] = next_done
+                actions[step], log_probs[step], acted_values[step] = agent.get_action_and_value(obs[step], noise[step])
+                next_obs, rewards[step], next_done, _, episodes = envs.step(actions[step].cpu().numpy())
+                run.note(rewards[step], episodes)
+            next_value = agent.get_value(torch.from_numpy(next_obs).to(device)).cpu().numpy()
 
         # Advantages
-        with torch.no_grad():
-            next_value = agent.get_value(torch.from_numpy(next_obs).to(device)).cpu().numpy()
         values = acted_values.cpu().numpy()
         advantages, returns = compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
-        b_obs, b_actions = obs.flatten(0, 1), actions.flatten()  # (B, 64, 64, 3), (B,)
-        b_log_probs, b_values = acted_log_probs.flatten(), acted_values.flatten()  # (B,)
-        b_advantages, b_returns = (torch.from_numpy(x).to(device).flatten() for x in (advantages, returns))
+        b_obs = obs.flatten(0, 1)  # (T, N, 64, 64, 3) to (B, 64, 64, 3)
+        b_advantages = torch.from_numpy(advantages).to(device).flatten()
+        b_returns = torch.from_numpy(returns).to(device).flatten()
+        batch = Batch(b_obs, actions.flatten(), log_probs.flatten(), acted_values.flatten(), b_advantages, b_returns)
 
-        # Epochs of minibatches
-        debug = []
+        # Learn, in epochs of minibatches
+        debug = []  # of each minibatch
         for _ in range(args.update_epochs):
-            for mb in torch.from_numpy(rng.permutation(args.batch_size)).to(device).split(M):  # [core-6]
-                _, log_prob, entropy, value = agent.get_action_and_value(b_obs.index_select(0, mb), b_actions[mb])
-                loss, mb_debug = ppo_loss(
-                    log_prob, entropy, value, b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],
-                    clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
-                )  # fmt: skip
-                debug.append(mb_debug)
-                parameters.grad.zero_()  # in place: the layers have views of it
+            for indices in torch.randperm(args.batch_size, device=device).split(M):  # [core-6]
+                mb = Batch(*(x.index_select(0, indices) for x in batch))  # for bytes 8 times as fast as x[indices]
+                log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
+                loss, mb_debug = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
+                debug.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_debug.items()})
+                optimizer.zero_grad()
                 loss.backward()
-                norm = parameters.grad.norm()
-                parameters.grad.mul_((args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))  # [core-11]
+                nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11]
                 optimizer.step()
-            epoch_kl = torch.cat([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]]).mean()
+            epoch_kl = torch.stack([x["losses/approx_kl"] for x in debug[-args.num_minibatches :]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
 
         # Log
-        metrics = {"charts/learning_rate": learning_rate}
-        metrics |= {name: torch.cat([d[name] for d in debug]).mean().item() for name in debug[0]}
-        run.check_finite(observation=next_obs, loss=list(metrics.values()), weight=parameters.norm().item())
-        varies = returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
-        metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var() if varies else math.nan
-        run.log(global_step, metrics)
+        metrics = {"charts/learning_rate": optimizer.param_groups[0]["lr"]}
+        for name in debug[0]:  # each is a mean over the minibatches
+            metrics[name] = torch.stack([x[name] for x in debug]).mean().item()
+        metrics["losses/explained_variance"] = math.nan
+        if returns.var() > 0:
+            metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var()
+        run.log(metrics)
 
 
-# ================================================================================== The run: nothing below is about PPO
+# ======================================================================== The run: nothing below is about PPO
 
-import contextlib
-import fcntl
-import gc
 import importlib.metadata
-import io
-import json
-import re
+import importlib.util
+import platform
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-import zipfile
-from dataclasses import asdict, replace
-from datetime import timedelta
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 
+import filelock  # comes with torch
 import imageio.v2 as imageio
-import imageio_ffmpeg
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.plugins.text.summary_v2 import text_pb
-from tensorboard.summary.writer import event_file_writer as tensorboard
+from torch.utils.tensorboard import SummaryWriter
+
+NO_LEVEL = 2**31 - 1  # levels are numbered from 0 to the one before
+MODES = {  # the games that have it
+    "extreme": ["chaser", "dodgeball", "leaper", "starpilot"],
+    "memory": ["caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"],
+    "exploration": ["caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja"],
+}
+LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
+RANGES = {  # smallest and largest value of the options that have one
+    **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
+    **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
+    **dict.fromkeys(("num_levels", "start_level", "eval_num_levels", "eval_start_level"), (0, NO_LEVEL)),
+    **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
+    **dict.fromkeys(("gamma", "gae_lambda", "reward_gamma"), (0, 1)),
+    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm"), (0, sys.maxsize)),
+    **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
+}
 
 
-# ----------------------------------------------------------------------------------------------------------- Evaluation
-@torch.no_grad()
-def evaluate(agent: Agent, args: Args, episodes: int, seed: int, video: Path | None = None, levels: str = "training"):
-    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that
-    agent, seed and `episodes` determine them. Yields (return, length) of each, of the game's own rewards; `video` is an
-    mp4 for the first. Up to 64 are played at once, each in its own environment: the first to end are the short ones."""
-    device, envs = next(agent.parameters()).device, VectorEnv(args, "rgb_array" if video else None, levels)
-    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes // 64 + 2).tolist()
-    rng = np.random.default_rng(noise_seed)
-    pictures = imageio.get_writer(video, fps=15, macro_block_size=2) if video else None
-    for start, batch_seed in zip(range(0, episodes, 64), seeds):
-        n = min(64, episodes - start)
-        observations, played = envs.reset([batch_seed] * n), [None] * n
-        while None in played:
-            if pictures and start == 0 and played[0] is None:
-                pictures.append_data(envs.render())
-            noise = torch.from_numpy(rng.gumbel(size=(n, envs.action_space.n)).astype(np.float32)).to(device)
-            actions, *_ = agent.get_action_and_value(torch.from_numpy(observations).to(device), noise=noise)
-            observations, _, dones, _, ended = envs.step(envs.action_space.start + actions.cpu().numpy())
-            for i, episode in zip(np.flatnonzero(dones), ended):
-                played[i] = played[i] or episode
-        yield from played
+# ----------------------------------------------------------------------------------------------- Environments
+def load_procgen():
+    """Procgen's module of environments."""
+    try:
+        from gym_notices.notices import notices
+
+        notices.clear()  # Procgen imports the old gym, which would say at length that it is old
+        import procgen.env
+    except ImportError as error:
+        raise ImportError(f"{error}; pip install --no-deps -r requirements-procgen.txt") from error
+    return procgen.env
+
+
+def make_games(args: Args, num_envs: int, render_mode: str | None, seed: int):
+    """N copies of the game, on the levels that the arguments name."""
+    options = {"env_name": args.env_id, "distribution_mode": args.distribution_mode, "render_mode": render_mode}
+    if args.distribution_mode != "exploration":  # which has one level, its own
+        levels = level_range(args.start_level, args.num_levels)
+        options.update(start_level=levels.start, num_levels=len(levels))
+    options.update(json.loads(args.env_kwargs))
+    options.update(num=num_envs, rand_seed=seed, num_threads=args.num_threads)
+    return load_procgen().ProcgenGym3Env(**options)
+
+
+def level_range(first: int, number: int) -> range:
+    """Levels from the first on; 0: all that there are."""
+    return range(first, first + number if number > 0 else NO_LEVEL)
+
+
+def test_levels(args: Args) -> Args:
+    """The arguments of an evaluation on the test levels."""
+    return replace(args, start_level=args.eval_start_level, num_levels=args.eval_num_levels)
+
+
+def check_levels(args: Args) -> None:
+    """Raises ValueError if the game or its levels don't exist, or if test levels are trained on."""
+    games = MODES.get(args.distribution_mode, load_procgen().ENV_NAMES)
+    if args.env_id not in games:  # Procgen would end the whole process
+        raise ValueError(f"the games with --distribution-mode {args.distribution_mode} are {', '.join(games)}")
+    asked = (args.start_level, args.num_levels, args.eval_start_level, args.eval_num_levels)
+    if args.distribution_mode == "exploration":
+        if asked != (0, 0, None, 0):
+            raise ValueError("--distribution-mode exploration has one level, its own; leave out all other levels")
+        return
+    training = level_range(args.start_level, args.num_levels)
+    test = range(0)
+    if args.eval_start_level is not None:
+        test = level_range(args.eval_start_level, args.eval_num_levels)
+    elif args.eval_num_levels > 0:
+        raise ValueError("--eval-num-levels needs --eval-start-level, the first of them")
+    for levels in (training, test):
+        if levels.stop > NO_LEVEL or levels.start >= NO_LEVEL:
+            raise ValueError(f"levels {levels.start} to {levels.stop - 1}: Procgen's last is {NO_LEVEL - 1}")
+    if max(training.start, test.start) < min(training.stop, test.stop):
+        raise ValueError("trains on some of the test levels; test others, or train on few, say --num-levels 200")
+
+
+def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
+    """Lets NormalizeObservation and NormalizeReward use what they have learned, and learn nothing more."""
+    for env in vector.envs:
+        while isinstance(env, gym.Wrapper):
+            if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
+                env.update_running_mean = False
+            env = env.env
+
+
+def picture(envs: VectorEnv) -> np.ndarray:
+    """The first game as people see it, (512, 512, 3) bytes."""
+    return envs.vector.get_info()[0]["rgb"]
+
+
+# ------------------------------------------------------------------------------------------------- Evaluation
+class Player:
+    """A trained agent and an environment of its own, as --evaluate, videos and other programs use them.
+
+    player = load("runs/RUN")
+    obs = player.reset(seed=1)
+    obs, rewards, dones, _, episodes = player.step(player.act(obs))
+    """
+
+    def __init__(self, checkpoint: dict, args: Args, render_mode: str | None = None):
+        self.deterministic = args.deterministic
+        self.device = torch.device(args.device)
+        self.envs = VectorEnv(args, 1, render_mode)
+        self.agent = Agent(self.envs, args).to(self.device)
+        self.agent.eval()
+        restore(checkpoint, model=self.agent, envs=self.envs)
+        freeze_statistics(self.envs.vector)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begins an episode. Returns observations (1, ...), as the agent gets them."""
+        self.envs.is_new = True  # the same environment plays all episodes
+        return self.envs.reset([seed])
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """Actions (1, ...) at observations (1, ...), for step."""
+        noise = self.agent.draw_noise(1).to(self.device)
+        if self.deterministic:
+            noise = torch.zeros_like(noise)
+        with torch.no_grad():
+            return self.agent.get_action(torch.from_numpy(obs).to(self.device), noise).cpu().numpy()
+
+    def step(self, actions: np.ndarray):
+        """As VectorEnv.step; when an episode ends, the next one begins."""
+        return self.envs.step(actions)
+
+    def picture(self) -> np.ndarray:
+        """What a video shows of this moment, (height, width, 3) bytes."""
+        return picture(self.envs)
+
+    def play(self, seed: int, writer=None) -> dict:
+        """Plays an episode, with pictures for a video's writer. Returns its return "r" and length "l"."""
+        obs = self.reset(seed)
+        total = 0.0
+        for _ in range(LONGEST_EPISODE):
+            if writer:
+                writer.append_data(self.picture())
+            obs, rewards, _, _, episodes = self.step(self.act(obs))
+            total += float(rewards[0])
+            if episodes:
+                return episodes[0]
+        print(f"an episode is broken off after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
+        return {"r": total, "l": LONGEST_EPISODE}
+
+
+def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    checkpoint = load_checkpoint(Path(run))
+    args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
+    return Player(checkpoint, args, render_mode)
+
+
+def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
+    """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
+    player = Player(checkpoint, args, "rgb_array" if video else None)
+    seeds = episode_seeds(args, episodes)
     if video:
-        pictures.close()
+        unfinished = video.with_suffix(".tmp.mp4")
+        fps = player.envs.vector.metadata.get("render_fps", 30)
+        try:
+            with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
+                episode = player.play(seeds.pop(0), writer)
+            unfinished.replace(video)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        yield episode
+    for seed in seeds:
+        yield player.play(seed)
+    player.envs.close()
 
 
-# ---------------------------------------------------------------------------------------------------------------- Torch
-SUFFIX, write_state, NO_MEMORY = ".pt", torch.save, (MemoryError, torch.OutOfMemoryError)  # of checkpoints
-read_state = partial(torch.load, map_location="cpu", weights_only=True)  # runs no code of the file
+# ------------------------------------------------------------------------------------------------------ Torch
+CHECKPOINT = ".pt"  # suffix of checkpoints
+OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
 
 
-def flatten_parameters(agent: nn.Module) -> nn.Parameter:
-    """Moves parameters and gradients into one vector each, with views in the layers: clip and Adam take one call."""
-    flat = nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in agent.parameters()]))
-    flat.grad, sizes = torch.zeros_like(flat), [parameter.numel() for parameter in agent.parameters()]
-    for parameter, data, grad in zip(agent.parameters(), flat.data.split(sizes), flat.grad.split(sizes)):
-        parameter.data, parameter.grad = data.view_as(parameter), grad.view_as(parameter)
-    return flat
+def write_state(state: dict, file) -> None:
+    torch.save(state, file)
 
 
-def restore(kept: dict, state: dict) -> None:
-    """Gives the objects in `kept` what a checkpoint has under their names."""
-    for name, x in kept.items():
-        if isinstance(x, np.random.Generator):
-            x.bit_generator.state = state[name]
-        elif isinstance(x, torch.optim.Adam):  # which would write beyond moments that are too short
-            moments = {key: value.contiguous() for key, value in state[name]["state"][0].items()}
-            shape = x.param_groups[0]["params"][0].shape
-            if [moments[key].shape for key in ("step", "exp_avg", "exp_avg_sq")] != [(), shape, shape]:
-                raise ValueError("Adam's moments are of another size")
-            x.load_state_dict(x.state_dict() | {"state": {0: moments}})
-        else:
-            (x.set_state if hasattr(x, "set_state") else x.load_state_dict)(state[name])
+def read_state(path: Path) -> dict:
+    """What write_state wrote. Runs no code that the file may hold."""
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def fit_to_machine(args: Args, resumed: bool = False) -> Args:
-    """The arguments with what this machine decides: `cuda` is for where there is a GPU. A resumed run keeps to them."""
-    gpu, threads = torch.cuda.is_available(), args.num_threads
-    if args.cuda and not gpu and (resumed or "--cuda" in sys.argv):
-        fail(f"--cuda: torch {torch.__version__} finds no GPU; leave --cuda out, or install a CUDA build of torch")
-    return replace(args, cuda=args.cuda and gpu, num_threads=torch.get_num_threads() if threads is None else threads)
+def is_finite(model: nn.Module) -> bool:
+    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
 
 
-# ------------------------------------------------------------------------------------------------------------------ Run
+def episode_seeds(args: Args, episodes: int) -> list[int]:
+    """Seeds the random numbers of an evaluation, and draws a seed for each of its episodes."""
+    torch.manual_seed(np.random.SeedSequence([args.seed, 0]).generate_state(1).item())  # updates begin with 1
+    return torch.randint(2**31, (episodes,)).tolist()
+
+
+def resolve(args: Args) -> Args:
+    """The arguments with what this machine decides: a device for auto, all its cores for no --num-threads."""
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    threads = args.num_threads or torch.get_num_threads()
+    return replace(args, device=device, num_threads=threads, total_timesteps=int(args.total_timesteps))
+
+
+def prepare(args: Args) -> str:
+    """Sets threads and determinism of this process. Returns what it computes on."""
+    keep_freed_memory()
+    torch.set_num_threads(args.num_threads)
+    torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
+    threads = f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
+    return torch.cuda.get_device_name() if args.device == "cuda" else threads
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc, the C library of most Linuxes, use large blocks of memory again instead of asking for new ones."""
+    if platform.libc_ver()[0] == "glibc":
+        import ctypes
+
+        glibc = ctypes.CDLL(None)
+        glibc.mallopt(-4, 0)  # M_MMAP_MAX
+        glibc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+
+
+def check_device(args: Args) -> None:
+    if args.device == "cuda" and not torch.cuda.is_available():
+        fail(f"--device cuda: torch {torch.__version__} finds no GPU; use --device cpu, or another torch")
+    if args.device == "mps" and not torch.backends.mps.is_available():
+        fail("--device mps: this is no Mac with a GPU that torch can use; type --device cpu")
+
+
+# -------------------------------------------------------------------------------------------------------- Run
 class Run:
-    """All that surrounds a training: run folder, checkpoints and resume, stop signals, status line, trackers."""
+    """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
 
-    def __init__(self, args: Args):
-        self.typed, self.args, self.launcher = args, args, ["python"]
-        self.state = self.folder = self.checkpoint = self.tracker = self.stop_signal = None
-        self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
-        self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # of a line
-        if (args.resume, args.evaluate) != (None, None):
-            self.checkpoint, self.state = self.load()
-            self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
-        self.args = fit_to_machine(self.args, resumed=bool(args.resume))
-        validate(self.args)
-        gc.collect()  # what it tried: pybullet draws by its client 0, which must not go away later
+    def __init__(self, args: Args, checkpoint: dict | None = None):
+        self.typed = args
+        self.args = resolve(args)
+        self.checkpoint = checkpoint  # the last one, to go on from or to record
+        self.update = checkpoint["update"] if checkpoint else 0
+        self.global_step = checkpoint["global_step"] if checkpoint else 0
+        self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
+        self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
+        self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
+        self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
+        self.rewards = []  # means of the steps in this update
+        self.kept = {}
+        self.folder = None
+        self.tracker = None
+        self.stop_signal = None
+        self.signal_handlers = {}
+        self.last_status = -math.inf
+        self.no_end_yet = True
+        self.launcher = ["python"]
 
-    def load(self) -> tuple[Path, dict]:
-        """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
-        path = Path(self.args.resume or self.args.evaluate or "''")
-        file = max(path.glob(f"checkpoints/*{SUFFIX}"), key=lambda x: x.stem.isdigit() and int(x.stem), default=path)
-        if (self.args.resume and self.args.evaluate) or (file == path and (self.args.resume or not path.is_file())):
-            fail(f"{path}: --resume takes a folder with checkpoints/*{SUFFIX}, --evaluate it or one of them; not both")
-        try:
-            if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
-                raise ValueError(f"{damaged} has a wrong checksum")
-            state = read_state(file)
-            if state["script"] != Path(__file__).stem:
-                fail(f"{file}: was written by {state['script']}.py; use that script")
-            state["args"] = asdict(Args(**state["args"]))  # with the defaults of arguments that came later
-        except Exception as error:  # a damaged or hostile file can raise anything
-            fail(f"{file}: not a whole checkpoint ({type(error).__name__}: {error}); move it away or name another")
-        return file, state
+    def keep(self, **objects) -> None:
+        """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        self.kept = objects
+        if self.checkpoint:
+            restore(self.checkpoint, **objects)
 
-    def keep(self, **kept) -> None:
-        """Names what checkpoints hold: generators and all with a state_dict. A resumed run gets it back here."""
-        self.kept = kept
-        try:
-            if state := self.state:
-                restore(kept, state)
-                vars(self).update({x: state[x] for x in ("update", "global_step", "seconds", "recent_returns")})
-        except Exception as error:  # as in load
-            fail(f"{self.checkpoint}: does not fit {self.args.env_id} ({type(error).__name__}: {error})")
+    def updates(self) -> Iterator[tuple[int, bool]]:
+        """Yields the number of each update to do, and whether it has to start with fresh episodes.
 
-    def updates(self):
-        """Yields the number of each update to do, and whether fresh episodes start in it: in the first, and after each
-        checkpoint, so that a resumed run needs no environment's inner state. With --evaluate there are none to do."""
-        args, fresh_episodes, stopping = self.args, True, False
-        if args.evaluate:
-            return self.report()
+        The first has: a resumed run has no half-played episodes to go on with. With --exact-resume each one
+        after a checkpoint has, so that a run ends with the same bits, whether it was resumed there or not.
+        """
+        args = self.args
         self.open()
-        steps = args.num_updates * args.num_steps  # of each environment
-        count = min(args.checkpoints or min(10, steps // 10_000) or 1, args.num_updates)
-        if steps < 10_000 * count > 10_000:
-            print(f"--checkpoints {count}: each ends all episodes, so that none is longer than {steps // count} steps")
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
-        while self.update < args.num_updates and not stopping:
+        count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(min(count, args.num_updates))}
+        fresh_episodes = True
+        while self.update < args.num_updates:
             self.update += 1
-            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos are no training time
+            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
             yield self.update, fresh_episodes
-            fresh_episodes = self.must_stop() or self.update in planned
-            if fresh_episodes:
+            stop = self.stop_signal is not None  # asked once, since a signal can come at any line
+            is_planned = self.update in planned
+            if is_planned or (
+                stop and not args.exact_resume
+            ):  # others don't start fresh episodes, so they aren't exact
                 self.save()
-                if args.capture_video and not self.must_stop():
-                    self.record()
-                stopping = self.must_stop()  # asked only here, since a signal can come at any line
-            self.show_status(last=stopping or self.update == args.num_updates)
+            last = self.update == args.num_updates
+            self.show_status(last=stop or last)
+            if stop and not last:
+                self.leave()
+            if is_planned and args.capture_video:
+                self.record_video()
+            fresh_episodes = is_planned and args.exact_resume
         print(f"run folder: {self.folder}")
-        if self.update < args.num_updates:
-            resume = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
-            print(f"stopped after update {self.update}, which is saved; go on with: {resume}")
-            raise SystemExit(128 + self.stop_signal)
 
-    def report(self) -> None:
-        """Plays the episodes of --evaluate, which Ctrl-C ends at once."""
-        self.resources.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_DFL))
-        video, results = self.checkpoint.with_suffix(".tmp.mp4") if self.args.capture_video else None, []
-        for episode, (episodic_return, length) in enumerate(self.play(self.args.episodes, self.args.seed, video)):
-            results.append((episodic_return, length))
-            print(f"episode {episode}: return {episodic_return:.2f}, length {length}", flush=True)
-        (mean, mean_length), (std, _) = np.mean(results, 0), np.std(results, 0)
-        print(f"{self.checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {episode + 1} episodes")
-        if video:
-            print(f"video: {video.replace(self.checkpoint.with_suffix('.mp4'))}")
+    def leave(self) -> None:
+        """Ends the process after a stop signal, with the command that goes on."""
+        if self.checkpoint:
+            command = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
+            print(f"stopped; update {self.checkpoint['update']} is saved, go on with: {command}")
+        else:
+            print("stopped before the first checkpoint: nothing is saved")
+        sys.exit(128 + self.stop_signal)
 
     def open(self) -> None:
-        """Makes the run folder, or cuts the rows of a resumed one back to the checkpoint, and opens what is written."""
-        self.folder = self.folder or create_run_folder(self.args, self.typed, self.launcher)
-        lock = self.resources.enter_context((self.folder / "lock").open("a+"))
+        """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
+        machine = prepare(self.args)
+        resumed = self.args.resume is not None
+        if resumed:
+            self.folder = Path(self.args.resume)
+        else:
+            self.folder = create_run_folder(self.typed, self.args, self.launcher, machine)
+        self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, in whatever way
-        except OSError:
-            fail(f"{self.folder}: process {(self.folder / 'lock').read_text()} is training it; wait, or stop that one")
-        lock.truncate(0)
-        print(os.getpid(), end="", file=lock, flush=True)
-        machine = "".join(f", {name} {x}" for name, x in vars(self.args).items() if name in ("cuda", "num_threads"))
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done{machine}", flush=True)
-        for file in (self.folder / "metrics.csv", self.folder / "episodes.csv") if self.state else ():
-            rows = file.read_bytes().splitlines(keepends=True)  # a kill can leave half a row at the end
-            kept = [row for row in rows[1:] if (x := re.match(rb"(\d+),.*\n", row)) and int(x[1]) <= self.global_step]
-            os.truncate(file, sum(map(len, rows[:1] + kept)))
+            self.lock.acquire(blocking=False)
+        except filelock.Timeout:
+            fail(f"{self.folder}: another process is training it")
+        if resumed:
+            self.cut_back()
         if self.args.track:
-            attempt(self.track)
-        self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
-        self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a", buffering=1))
-        threading.excepthook = lambda failure: None  # the writer's thread also hands its error to our next call
-        self.events = self.resources.enter_context(contextlib.closing(tensorboard.EventFileWriter(str(self.folder))))
-        self.events.add_event(Event(step=self.global_step + 1, session_log={"status": "START"}))
-        lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.args).items())
-        self.add_event(self.global_step, {}, *text_pb("arguments", lines).value)
+            self.start_tracker()
+        self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
+        self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
+        self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
         for number in (signal.SIGINT, signal.SIGTERM):
-            self.resources.callback(signal.signal, number, signal.signal(number, self.stop))
+            self.signal_handlers[number] = signal.signal(number, self.request_stop)
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
 
-    def stop(self, number: int, frame) -> None:
+    def cut_back(self) -> None:
+        """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
+        for name, size in self.checkpoint["log_sizes"].items():
+            path = self.folder / name
+            if not path.is_file() or path.stat().st_size < size:
+                fail(f"{path}: rows from before the checkpoint are missing; restore the file or train anew")
+            os.truncate(path, size)
+        for name, value in asdict(self.checkpoint["args"]).items():
+            now = getattr(self.typed, name)
+            if name != "resume" and now != value:
+                print(f"from update {self.update + 1} on: {name} {now} instead of {value}")
+        config = json.loads((self.folder / "config.json").read_text("utf-8"))
+        resumed = config.setdefault("resumed", [])
+        resumed.append({"after_update": self.update, "arguments": asdict(self.typed)})
+        write_text(self.folder / "config.json", json.dumps(config, indent=2))
+
+    def close(self) -> None:
+        """Gives back files, signals, processes and the tracker, however the training ended."""
+        for number, handler in self.signal_handlers.items():
+            signal.signal(number, handler)
+        if "envs" in self.kept:
+            self.kept["envs"].close()
+        for name in ("tensorboard", "metrics_file", "episodes_file"):
+            if hasattr(self, name):
+                getattr(self, name).close()
+        if hasattr(self, "lock"):
+            self.lock.release()
+        if self.tracker:
+            self.tracker.finish()
+
+    def request_stop(self, number: int, frame) -> None:
         self.stop_signal = number
-        signal.signal(number, signal.SIG_DFL)  # the next one ends the process at once
-        if self.recording:
-            raise KeyboardInterrupt  # all is saved, and a video can take minutes
-        with contextlib.suppress(OSError):  # nobody may read it, and print could be in the middle of another line
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        with suppress(OSError):  # nobody may read it any more
             os.write(2, b"\nstopping after this update\n")
 
-    def must_stop(self) -> bool:
-        return self.stop_signal is not None
+    def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
+        """Counts a step of all environments, and takes down the episodes that ended in it."""
+        self.global_step += self.args.num_envs
+        self.rewards.append(rewards.sum())
+        for episode in episodes:
+            seconds = round(time.perf_counter() - self.start_time, 3)
+            self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
 
-    def note(self, global_step: int, ended: list[tuple[float, int]]) -> None:
-        """Takes down (return, length) of each episode that ended in this step; called after every step."""
-        self.ended += [(global_step, *episode, round(time.perf_counter() - self.start_time, 3)) for episode in ended]
-
-    def check_finite(self, **values) -> None:
-        """Ends the run if a value is not finite, before it gets into a checkpoint."""
-        if what := ", ".join(name for name, x in values.items() if not np.isfinite(x).all()):
-            fail(f"update {self.update}: not finite: {what}; {self.folder} holds what was saved before", status=1)
-
-    def log(self, global_step: int, metrics: dict[str, float]) -> None:
-        """Adds an update's metrics, and the episodes that ended in it, to all that is written."""
-        self.global_step, self.seconds = global_step, time.perf_counter() - self.start_time
-        episodes, self.ended = self.ended, []
-        for step, episodic_return, length, seconds in episodes:
-            self.recent_returns = [*self.recent_returns[-99:], episodic_return]
-            self.add_event(step, {"charts/episodic_return": episodic_return, "charts/episodic_length": length})
-            print(step, episodic_return, length, seconds, sep=",", file=self.episodes)
-        means = [np.mean([episode[i] for episode in episodes]) if episodes else math.nan for i in (1, 2)]
-        self.add_event(global_step, metrics := {"charts/SPS": global_step / self.seconds} | metrics)
-        if not self.metrics.tell():
-            print("global_step,charts/episodic_return,charts/episodic_length", *metrics, sep=",", file=self.metrics)
-        print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
-
-    def add_event(self, step: int, scalars: dict[str, float], *others) -> None:
-        values = [*({"tag": name, "simple_value": x} for name, x in scalars.items()), *others]
-        self.events.add_event(Event(wall_time=time.time(), step=step, summary={"value": values}))
-
-    def save(self) -> None:
-        """Writes a checkpoint, once all rows before it are on the disk."""
-        self.events.flush()
-        for file in (self.metrics, self.episodes):
-            os.fsync(file.fileno())
-        write_state(self.snapshot(), content := io.BytesIO())
-        unfinished = self.folder / "checkpoints" / f"{self.update}{SUFFIX}.tmp"
-        with unfinished.open("wb") as file:
-            file.write(content.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        self.checkpoint = unfinished.replace(unfinished.with_suffix(""))  # is there as a whole, or not at all
-
-    def snapshot(self) -> dict:
-        progress = {name: getattr(self, name) for name in ("update", "global_step", "seconds", "recent_returns")}
-        state = {"script": Path(__file__).stem, "args": asdict(self.args), **progress}
-        for name, x in self.kept.items():
-            numpy_state = isinstance(x, np.random.Generator) and x.bit_generator.state
-            state[name] = numpy_state or (x.get_state() if hasattr(x, "get_state") else x.state_dict())
-        return state
-
-    def record(self) -> None:
-        """Plays an episode for a video, which a stop signal breaks off."""
-        with contextlib.suppress(KeyboardInterrupt):
-            video, self.recording = self.folder / "videos" / f"{self.update}.mp4", True
-            print(f"{self.clear}recording {video}", flush=True)
-            list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
-            unfinished.replace(video)
-            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-nostdin -t 20 -vf fps=10,scale=240:-1".split()]
-            gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
-            self.add_event(self.global_step, {}, {"tag": "video", "image": {"encoded_image_string": gif}})
-            if self.tracker:
-                mp4 = sys.modules["wandb"].Video
-                attempt(lambda: self.tracker.log({"video": mp4(str(video)), "global_step": self.global_step}))
-            self.recording = False
-        video.with_suffix(".tmp.mp4").unlink(missing_ok=True)
+    def log(self, metrics: dict[str, float]) -> None:
+        """Writes the episodes that ended in this update, and its metrics, to CSV files and TensorBoard."""
+        if not math.isfinite(metrics["losses/policy_loss"] + metrics["losses/value_loss"]):
+            fail(f"update {self.update}: the loss is not finite; {self.folder} has what was saved before", 1)
+        self.seconds = time.perf_counter() - self.start_time
+        for step, episodic_return, length, seconds in self.episodes:
+            print(step, episodic_return, length, seconds, sep=",", file=self.episodes_file)
+            self.tensorboard.add_scalar("charts/episodic_return", episodic_return, step)
+            self.tensorboard.add_scalar("charts/episodic_length", length, step)
+        self.episodes_file.flush()
+        returns = [episode[1] for episode in self.episodes]
+        lengths = [episode[2] for episode in self.episodes]
+        self.recent_returns = (self.recent_returns + returns)[-100:]
+        reward = np.sum(self.rewards) / (len(self.rewards) * self.args.num_envs)
+        metrics = {"charts/reward": reward, "charts/SPS": self.global_step / self.seconds, **metrics}
+        self.episodes = []
+        self.rewards = []
+        for name, value in metrics.items():
+            if not math.isnan(value):
+                self.tensorboard.add_scalar(name, value, self.global_step)
+        row = {
+            "charts/episodic_return": np.mean(returns) if returns else math.nan,
+            "charts/episodic_length": np.mean(lengths) if lengths else math.nan,
+            **metrics,
+        }
+        if not self.columns:
+            self.columns = list(row)
+            print("global_step", *self.columns, sep=",", file=self.metrics_file)
+        for name in row:
+            if name not in self.columns:
+                fail(f"update {self.update} logs a new metric, {name}: log it in all, or nan", 1)
+        values = [row.get(name, math.nan) for name in self.columns]
+        print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
+        steps = self.update * self.args.num_steps  # of each environment
+        if self.no_end_yet and not self.recent_returns and steps >= 100_000:
+            self.no_end_yet = False
+            print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
 
     def show_status(self, last: bool) -> None:
-        """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
-        if last or time.perf_counter() - self.last_status > (0.2 if self.clear else 10):
-            self.last_status, done = time.perf_counter(), self.update / self.args.num_updates
-            left = timedelta(seconds=round(min(self.seconds / done - self.seconds, 1e12)))
-            mean_return = f"{np.mean(self.recent_returns):.1f}" if self.recent_returns else "none yet"
-            status = f"{done:4.0%}  step {self.global_step:,}  {self.global_step / self.seconds:,.0f} steps/s  "
-            status += f"{left} left  mean return of the last 100 episodes {mean_return}"
-            fits = status[: shutil.get_terminal_size().columns - 1] if self.clear else status
-            print(f"{self.clear}{fits}", end="" if self.clear and not last else "\n", flush=True)
+        """A line that overwrites itself on a terminal; in a file, a line every 10 seconds."""
+        on_terminal = sys.stdout.isatty()
+        now = time.perf_counter()
+        if last or now - self.last_status > (0.2 if on_terminal else 10):
+            self.last_status = now
+            done = self.update / self.args.num_updates
+            minutes_left = (self.seconds / done - self.seconds) / 60
+            mean_return = three_digits(np.mean(self.recent_returns)) if self.recent_returns else "none yet"
+            speed = self.global_step / self.seconds
+            status = f"{done:4.0%}  step {self.global_step:,}  {speed:,.0f} steps/s  "
+            status += f"{minutes_left:.1f} min left  mean return {mean_return}"
+            with suppress(BrokenPipeError):  # of `| tee log`, which Ctrl-C ends first
+                print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
 
-    def track(self) -> None:
-        """Opens the run at Weights & Biases, which from then on follows the TensorBoard events."""
+    def save(self) -> None:
+        """Writes a checkpoint, once all that was logged before it is on the disk."""
+        if not is_finite(self.kept["model"]):
+            fail(f"update {self.update}: weights are not finite; {self.folder} has what was saved before", 1)
+        self.tensorboard.flush()
+        os.fsync(self.metrics_file.fileno())
+        os.fsync(self.episodes_file.fileno())
+        state = {
+            "script": Path(__file__).stem,
+            "args": asdict(replace(self.typed, resume=None)),
+            "update": self.update,
+            "global_step": self.global_step,
+            "seconds": self.seconds,
+            "recent_returns": self.recent_returns,
+            "columns": self.columns,
+            "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
+        }
+        for name, thing in self.kept.items():
+            state[name] = thing.state_dict()
+        path = self.folder / "checkpoints" / f"{self.update}{CHECKPOINT}"
+        unfinished = path.with_suffix(".tmp")
+        with open(unfinished, "wb") as file:
+            write_state(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)  # it is there as a whole or not at all
+        self.checkpoint = {**state, "args": self.typed, "path": path}
+
+    def record_video(self) -> None:
+        """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
+        video = self.folder / "videos" / f"{self.update}.mp4"
+        try:
+            list(evaluate(self.checkpoint, self.args, 1, video))
+            if self.tracker:
+                import wandb
+
+                self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
+        except Exception as error:  # other people's code can raise anything
+            print(f"warning: no video of update {self.update}: {describe(error)}", file=sys.stderr)
+
+    def start_tracker(self) -> None:
+        """Opens the run at Weights & Biases, which from then on follows what is written for TensorBoard."""
         import wandb
 
-        wandb.tensorboard.patch(root_logdir=str(self.folder))
-        where = {"project": self.args.wandb_project_name, "entity": self.args.wandb_entity, "name": self.folder.name}
-        run_id = re.sub(r"\W", "-", self.folder.name)
-        self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(self.args))
-        self.resources.callback(attempt, self.tracker.finish)
-        self.tracker.save(str(self.folder / Path(__file__).name), base_path=str(self.folder), policy="now")
+        wandb.tensorboard.patch(root_logdir=str(self.folder), pytorch=True)
+        args = self.args
+        name = self.folder.name
+        where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
+        run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
+        try:
+            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args))
+        except Exception as error:  # no network, no login
+            fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
+
+    def print_evaluation(self) -> None:
+        """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
+        prepare(self.args)
+        path = self.checkpoint["path"]
+        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+        video = folder / "evaluation.mp4" if self.args.capture_video else None
+        rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
+        returns = []
+        for episode in evaluate(self.checkpoint, self.args, self.args.episodes, video):
+            returns.append(episode["r"])
+            print(f"episode {len(returns)}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
+            rows.append(f"{path.name},{self.args.seed},{len(returns)},{episode['r']},{episode['l']}")
+        print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
+        if video:
+            print(f"video: {video}")
+        try:
+            write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
+        except OSError as error:  # agents may lie where nobody can write
+            print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
 
 
-def attempt(action, *arguments) -> None:
-    """Calls Weights & Biases: whatever goes wrong with it costs a warning, never the training."""
-    try:
-        action(*arguments)
-    except Exception as error:  # a tracker can fail in any way
-        print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
+def restore(checkpoint: dict, **objects) -> None:
+    """Gives objects the states that a checkpoint has under their names."""
+    for name, thing in objects.items():
+        try:
+            thing.load_state_dict(checkpoint[name])
+        except Exception as error:  # what doesn't fit can raise anything
+            fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
 
 
-def create_run_folder(args: Args, typed: Args, launcher: list[str]) -> Path:
-    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
-    name, now = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
-    folder = next(x for i in range(1024) if not (x := Path("runs", f"{name}{now + i}")).exists())
+def three_digits(number: float) -> str:
+    """A number with three significant digits: 0.951, 12.3, 1,234."""
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    decimals = min(6, max(0, 2 - math.floor(math.log10(abs(number)))))
+    return f"{number:,.{decimals}f}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file: it has the old text or the new one, whatever happens."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(text, "utf-8")
+    unfinished.replace(path)
+
+
+def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine: str) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time}, with all that it takes to repeat the run."""
+    name = f"{typed.env_id}__{typed.exp_name}__{typed.seed}__".replace("/", "_").replace(":", "_")
+    now = int(time.time())
+    while (Path("runs") / f"{name}{now}").exists():  # begun in the same second
+        now += 1
+    folder = Path("runs") / f"{name}{now}"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "videos").mkdir()
-    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
+    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
     shutil.copy(__file__, folder)
-    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
-    versions = {one.name: one.version for name in needs for one in importlib.metadata.distributions(name=name)}
-    shell = partial(subprocess.run, shell=True, cwd=Path(__file__).resolve().parent, capture_output=True, text=True)
-    cpu = shell("grep -m 1 'model name' /proc/cpuinfo").stdout.partition(": ")[2].strip()
-    gpus = shell("nvidia-smi --query-gpu=name --format=csv,noheader").stdout
+    packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
+    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
+    gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
+    decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
     config = {
-        "arguments": asdict(typed),
-        "resolved": {name: x for name, x in asdict(args).items() if x != getattr(typed, name)},
+        "script": Path(__file__).stem,
+        "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
+        "resolved": decided,
         "command": shlex.join([*launcher, *sys.argv]),
-        "versions": {"python": sys.version.split()[0], **versions},
-        "hardware": {"cpu": cpu, "cores": os.cpu_count(), "gpus": gpus.splitlines()},
-        "git_commit": shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip() or None,
+        "versions": {name: installed[name] for name in packages if name in installed},
+        "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
+        "git_commit": git_commit(),
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    config["versions"]["python"] = platform.python_version()
+    write_text(folder / "config.json", json.dumps(config, indent=2))
     return folder
 
 
-def merge_arguments(args: Args, saved: dict) -> Args:
-    """The checkpoint's arguments. Beside them the command line says how and where to evaluate, and nothing else."""
-    machine = "cuda num_threads env_threads vectorization compile cuda_graphs channels_last malloc_tuning device_ids"
-    free = {"evaluate", *(f"episodes seed capture_video backend {machine}".split() if args.evaluate else ())}
-    if args.evaluate and args.eval_start_level is not None:  # other test levels than the run's
-        free |= {"eval_start_level", "eval_num_levels"}
-    typed = {word.split("=")[0][2:].replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"}
-    if ":" in saved["env_id"] != args.env_id and args.evaluate and Path(args.evaluate).is_file():
-        fail(f"--evaluate: its environment {saved['env_id']} imports a module; if you trust it, type --env-id as well")
-    for name in saved.keys() - free - {"resume"}:
-        value = getattr(args, name)
-        if value != saved[name] and (name in typed or value != getattr(Args(), name)):
-            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
-    return Args(**saved | {name: getattr(args, name) for name in free & saved.keys()})
+def processor() -> str:
+    """The processor's name; the kernel of Linux tells more than Python does."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
-def validate(args: Args) -> None:
-    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
-    for name, x in asdict(args).items():
-        most = 1 if name in ("gamma", "gae_lambda", "reward_gamma") else 1024 if "threads" in name else 2**63 - 1
-        least = 1e-300 * bool(re.match("total|num_(?!lev)|upd|check|episodes|learning_|clip_|max_|target_|env_t", name))
-        if type(x) in (int, float) and not least <= x <= most:
-            fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0, up' if least else 'from 0'} to {most}")
-    if args.batch_size % args.num_minibatches or args.num_updates < 1:
-        rule = f"--num-envs {args.num_envs} × --num-steps {args.num_steps} = {args.batch_size} must be a multiple of"
-        fail(f"{rule} --num-minibatches {args.num_minibatches} and at most --total-timesteps {args.total_timesteps}")
-    try:  # one reset and one step, compared with what the environment declares
-        envs = VectorEnv(args, "rgb_array" if args.capture_video else None)
-        observations = {"reset": envs.reset([0]), "step": envs.step(np.array([envs.action_space.sample()]))[0]}
-        for method, x in observations.items():
-            if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
-                raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
-        if args.capture_video and envs.render() is None:
-            raise ValueError("renders no pictures; leave --capture-video out, or type --no-capture-video")
-        if args.track:
-            importlib.import_module("wandb")
-    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
-        flags = f"--env-id {args.env_id}{' --capture-video' * args.capture_video}{' --track' * args.track}"
-        unknown = "; other packages' are module:Name-v0, Atari games NameNoFrameskip-v4, for ppo_atari.py"
-        fail(f"{flags}: {type(error).__name__}: {error}{unknown * isinstance(error, gym.error.UnregisteredEnv)}")
-
-
-def fail(message: str, status: int = 2):
-    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(status)
-
-
-def main(args: Args) -> Path | None:
-    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
-    run = ProcgenRun(args)
+def git_commit() -> str | None:
+    """The commit of the repository that the script is in, if it is in one; -dirty if files have changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    folder = Path(__file__).resolve().parent
     try:
-        with run.resources:  # files, signal handlers and tracker are given back however the training ends
-            train(run.args, run)
-    except (OSError, *NO_MEMORY) as error:  # a full disk, say
-        hint = f"; what was saved is whole, go on by --resume {run.folder}" * bool(run.checkpoint and not args.evaluate)
-        fail(f"{run.folder or 'runs'}: {error}{hint}", status=1 if run.folder else 2)
-    return None if args.evaluate else run.folder
+        return subprocess.check_output(command, cwd=folder, stderr=subprocess.DEVNULL, text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
-# ------------------------------------------------------------------------------------------------------- Procgen's run
+def load_checkpoint(path: Path) -> dict:
+    """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
+    if not path.exists():
+        fail(f"{path}: there is no such file or folder")
+    if path.is_dir():
+        files = [file for file in path.glob(f"checkpoints/*{CHECKPOINT}") if file.stem.isdigit()]
+        if not files:
+            fail(f"{path}: has no checkpoints, {path / 'checkpoints'}/*{CHECKPOINT}")
+        path = max(files, key=lambda file: int(file.stem))
+    try:
+        checkpoint = read_state(path)
+        script = checkpoint["script"]
+    except Exception as error:  # a file that is something else can raise anything
+        fail(f"{path}: not a whole checkpoint: {describe(error)[:200]}; move it away, or name another")
+    if script != Path(__file__).stem:
+        fail(f"{path}: was written by {script}.py; use that script")
+    known = {field.name for field in fields(Args)}
+    checkpoint["args"] = Args(**{name: value for name, value in checkpoint["args"].items() if name in known})
+    checkpoint["path"] = path
+    return checkpoint
+
+
+def for_evaluation(args: Args) -> Args:
+    """A training's arguments, without those that say how and where it was run: these are asked for anew."""
+    options = ("seed", "episodes", "deterministic", "capture_video", "debug")
+    options += ("device", "num_threads", "env_threads", "vectorization")
+    defaults = {name: getattr(Args, name) for name in options if hasattr(args, name)}
+    return replace(args, resume=None, track=False, **defaults)
+
+
+# ---------------------------------------------------------------------------------------------- Procgen's run
 class ProcgenRun(Run):
-    """With --eval-start-level, a run that plays on training and on test levels, at checkpoints and by --evaluate."""
-
-    def report(self) -> None:
-        super().report()
-        if self.args.eval_start_level is not None:
-            print("on the test levels, which training never saw:")
-            self.play, self.args = partial(self.play, levels="test"), replace(self.args, capture_video=False)
-            super().report()
+    """With --eval-start-level, a run that plays on training and test levels, at checkpoints and by --evaluate."""
 
     def open(self) -> None:
         super().open()
-        if self.state:
-            self.evaluate_checkpoint()  # a stop or a kill can have come before that
+        if self.checkpoint:  # a stop or a kill can have come before its evaluation
+            self.evaluate_levels()
 
     def save(self) -> None:
         super().save()
-        self.evaluate_checkpoint()
+        if self.stop_signal is None:
+            self.evaluate_levels()
 
-    def evaluate_checkpoint(self) -> None:
-        """Brings evaluation.csv up to the checkpoint: a row an episode. A stop signal breaks it off."""
-        if self.args.eval_start_level is None or self.must_stop():
+    def evaluate_levels(self) -> None:
+        """Brings levels.csv up to this checkpoint: a row an episode."""
+        if self.args.eval_start_level is None:
             return
-        file, step = self.folder / "evaluation.csv", self.global_step
-        rows = file.read_text().splitlines()[1:] if file.exists() else []
-        rows = [row for row in rows if int(row.split(",")[0]) <= step]  # a resumed run does the others again
-        with contextlib.suppress(KeyboardInterrupt):
-            self.recording = True
-            for name in () if rows and rows[-1].startswith(f"{step},") else level_sets(self.args):
-                results = list(self.play(self.args.episodes, self.args.seed, levels=name))
-                rows += [f"{step},{name},{episodic_return},{length}" for episodic_return, length in results]
-                mean_return, _ = np.mean(results, 0)
-                print(f"{self.clear}step {step:,}: mean return on the {name} levels {mean_return:.2f}", flush=True)
-            with (unfinished := file.with_suffix(".tmp")).open("w") as lines:
-                print("global_step,levels,episodic_return,episodic_length", *rows, sep="\n", file=lines, flush=True)
-                os.fsync(lines.fileno())
-            unfinished.replace(file)  # it is there as a whole, or as it was
-            self.recording = False
+        path = self.folder / "levels.csv"
+        rows = ["global_step,levels,episodic_return,episodic_length"]
+        if path.exists():
+            for row in path.read_text("utf-8").splitlines()[1:]:
+                if int(row.partition(",")[0]) < self.global_step:  # a resumed run plays the others again
+                    rows.append(row)
+        for levels, args in (("training", self.args), ("test", test_levels(self.args))):
+            episodes = list(evaluate(self.checkpoint, args, args.episodes))
+            rows += [f"{self.global_step},{levels},{episode['r']},{episode['l']}" for episode in episodes]
+            mean_return = np.mean([episode["r"] for episode in episodes])
+            print(f"step {self.global_step:,}: mean return on the {levels} levels {mean_return:.2f}", flush=True)
+        write_text(path, "\n".join(rows) + "\n")
+
+    def print_evaluation(self) -> None:
+        """Plays on the training levels, then on the test levels if there are any; evaluation.csv has the last."""
+        super().print_evaluation()
+        if self.args.eval_start_level is not None:
+            print("on the test levels, which training never saw:")
+            self.args = replace(test_levels(self.args), capture_video=False)
+            super().print_evaluation()
+
+
+# ------------------------------------------------------------------------------------------------------- Main
+def fail(message: str, status: int = 2):
+    """Ends the program with one line. Status 2: the user can mend it. Status 1: the run broke."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def describe(error: Exception) -> str:
+    """An error of other people's code in one line: what it is, and where it was raised if it says little."""
+    text = f"{type(error).__name__}: {error}"
+    if len(str(error)) < 40 and error.__traceback__:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text += f" (raised in {place.filename}, line {place.lineno}; --debug shows all)"
+    return text
+
+
+def check_arguments(args: Args) -> None:
+    """Ends the program at the first argument that cannot work, before anything is created."""
+    for name, (least, most) in RANGES.items():
+        value = getattr(args, name, None)
+        if value is not None and not least <= value <= most:  # nan is in no range
+            flag = name.replace("_", "-")
+            fail(f"--{flag} {value}: must be a number from {least} to {most:g}")
+    batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
+    if args.batch_size % args.num_minibatches != 0:
+        fail(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
+    if args.num_updates < 1:
+        fail(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
+    if args.track and importlib.util.find_spec("wandb") is None:
+        fail("--track: needs another package: pip install wandb")
+    check_device(args)
+    try:
+        options = json.loads(args.env_kwargs)
+    except ValueError as error:
+        fail(f"--env-kwargs {args.env_kwargs}: not JSON, such as '{{\"option\": 1}}': {error}")
+    if not isinstance(options, dict):
+        fail(f"--env-kwargs {args.env_kwargs}: must be a JSON object, such as '{{\"option\": 1}}'")
+    try:
+        check_environment(args)
+    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
+        if args.debug:
+            raise
+        hint = ""
+        if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
+            hint = "; ids of other packages are written module:Name-v0, and Atari games are for ppo_atari.py"
+        fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
+
+
+def check_environment(args: Args) -> None:
+    """Looks for the game and its levels, takes a step and draws a picture. Raises what goes wrong."""
+    args = resolve(args)
+    check_levels(args)
+    envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
+    envs.reset([0])
+    envs.step(np.zeros(1, np.int64))
+    if args.capture_video:
+        picture(envs)
+    envs.close()
+
+
+def read_arguments() -> tuple[Args, dict | None]:
+    """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
+    words = []
+    for word in sys.argv[1:]:
+        words += {"--cuda": ["--device", "cuda"], "--no-cuda": ["--device", "cpu"]}.get(word, [word])
+    args = tyro.cli(Args, description=__doc__, args=words)
+    if args.resume is None and args.evaluate is None:
+        return args, None
+    checkpoint = choose_checkpoint(args)
+    saved = checkpoint["args"]
+    if args.evaluate is not None:
+        saved = for_evaluation(saved)
+        if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
+            fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
+    return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
+
+
+def choose_checkpoint(args: Args) -> dict:
+    """The checkpoint that --resume or --evaluate names."""
+    if args.resume is not None and args.evaluate is not None:
+        fail("--resume goes on training and --evaluate plays: type one of them")
+    if args.resume is not None and not Path(args.resume or "''").is_dir():
+        fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
+    return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+
+
+def main(args: Args, checkpoint: dict | None = None) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training.
+
+    Other programs call it with Args alone; then a checkpoint's arguments hold wherever `args` has a default.
+    """
+    if checkpoint is None and (args.resume is not None or args.evaluate is not None):
+        checkpoint = choose_checkpoint(args)
+        changed = {name: value for name, value in asdict(args).items() if value != getattr(Args, name)}
+        args = replace(checkpoint["args"], **changed)
+    if args.resume is not None:
+        saved = checkpoint["args"]
+        if args.batch_size != saved.batch_size:
+            fail("--num-envs and --num-steps: updates are counted in their product, which cannot change")
+        if checkpoint["update"] >= args.num_updates:
+            longer = f"--total-timesteps above {saved.total_timesteps:.0f}"
+            print(f"{args.resume}: has ended; train it longer with {longer}")
+            return Path(args.resume)
+    check_arguments(args)
+    run = ProcgenRun(args, checkpoint)
+    try:
+        if args.evaluate is not None:
+            run.print_evaluation()
+        else:
+            train(run.args, run)
+    except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
+        if args.debug:
+            raise
+        what = "an environment's process died: " if isinstance(error, ConnectionError | EOFError) else ""
+        saved = run.checkpoint and args.evaluate is None
+        hint = f"; what was saved is whole, go on with --resume {run.folder}" if saved else ""
+        fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)
+    finally:
+        run.close()
+    return run.folder
 
 
 if __name__ == "__main__":
-    plain = partial(re.sub, r"^(|--[\w-]+=)(\d+\.?\d*e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
     try:
-        with contextlib.redirect_stdout(io.StringIO()) as page:
-            args = tyro.cli(Args, description=__doc__, args=[plain(word) for word in sys.argv[1:]])
-    finally:  # the page of --help gets the headings that Args has
-        text = page.getvalue()
-        for title, name in re.findall(r"^    # (.+)\n    (\w+):", Path(__file__).read_text(), re.MULTILINE):
-            text = re.sub(rf"(?=^  --{name.replace('_', '-')}\b)", f"\n {title}\n", text, count=1, flags=re.M)
-        print(text, end="")
-    main(args)
+        main(*read_arguments())
+    except KeyboardInterrupt:  # while an evaluation plays
+        sys.exit(130)
