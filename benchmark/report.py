@@ -554,6 +554,7 @@ def compare(args: Compare, results: Path = RESULTS) -> tuple[dict, tuple[str, st
 
 def compare_command(args: Compare) -> None:
     """Compares, prints the table, and writes it and the picture."""
+    shared.need("matplotlib", "pandas", "pyarrow", "rich", "scipy")
     both, names, cells = compare(args)
     title = f"{names[0]} ({args.a}), {names[1]} ({args.b})"
     if args.steps is not None:
@@ -676,6 +677,7 @@ def rebuild(results: Path) -> None:
 
 
 def main(args: Args) -> None:
+    shared.need("matplotlib", "pandas", "pyarrow", "rich", "scipy")
     if args.stopped and not args.keep:
         fail("--stopped: says what may be kept, and no run is named after --keep")
     if args.runs and args.keep:

@@ -8,6 +8,7 @@ throughput.py measured, by the name of the measurement.
 
 import ast
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import runpy
 import shlex
 import sys
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -43,6 +44,13 @@ def fail(message: str, status: int = 2):
     """Ends the program with one line on stderr, which begins with the name of the tool that was typed."""
     print(f"{Path(sys.argv[0]).name}: error: {' '.join(str(message).split())}", file=sys.stderr)
     raise SystemExit(status)
+
+
+def need(*packages: str) -> None:
+    """Ends the program with one line unless these packages of the extra `benchmark` are installed."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            fail(f"{package} is not installed; pip install -e '.[benchmark]'")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -78,13 +86,7 @@ def script_args(script: Path) -> type:
 
 def defaults(script: Path) -> dict:
     """The defaults of a script's Args by their names."""
-    found = {}
-    for one in fields(script_args(script)):
-        if one.default is not MISSING:
-            found[one.name] = one.default
-        elif one.default_factory is not MISSING:
-            found[one.name] = one.default_factory()
-    return found
+    return vars(script_args(script)())
 
 
 def version(script: Path) -> str:
@@ -116,6 +118,8 @@ def identity(arguments: dict) -> dict:
     """The arguments that make a run what it is, without its seed. How many checkpoints are saved counts only if fresh
     episodes begin after each."""
     kept = {name: value for name, value in arguments.items() if name not in NOT_IDENTITY}
+    if "total_timesteps" in kept:
+        kept["total_timesteps"] = int(kept["total_timesteps"])  # 1e6 is a number too
     if not kept.get("exact_resume"):
         kept.pop("exact_resume", None)
         kept.pop("checkpoints", None)
@@ -212,7 +216,7 @@ def read_run(folder: Path):
 
 
 def planned_steps(arguments: dict) -> int:
-    """The step at which a run with these arguments ends: whole updates only."""
+    """The step at which a run with these arguments ends: that of its last whole update."""
     batch_size = int(arguments["num_envs"]) * int(arguments["num_steps"])
     return int(arguments["total_timesteps"]) // batch_size * batch_size
 
@@ -240,7 +244,7 @@ def run_of_folder(folder: Path) -> Run:
             made_by = version(scripts[0])
         else:
             usual, made_by = [], str(config.get("git_commit"))[:12]
-        total = planned_steps(arguments)
+        last = planned_steps(arguments)
         own = identity(arguments)
         return Run(
             name=folder.resolve().name,
@@ -252,8 +256,8 @@ def run_of_folder(folder: Path) -> Run:
             release=None,
             arguments=arguments,
             settings={name: own[name] for name in sorted(own.keys() - IN_TABLES) if (name, own[name]) not in usual},
-            total=total,
-            ended=total > 0 and last_step(folder) >= total,
+            total=int(arguments["total_timesteps"]),
+            ended=0 < last <= last_step(folder),
             steps=episodes["global_step"].to_numpy(),
             returns=episodes["episodic_return"].to_numpy(),
             lengths=episodes["episodic_length"].to_numpy(),
