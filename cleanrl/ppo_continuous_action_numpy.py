@@ -1,12 +1,13 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "gymnasium[classic-control,mujoco]==1.4.0",
-#   "imageio[ffmpeg]==2.38.1",
-#   "mujoco==3.17.0",
-#   "numpy==2.4.6",
-#   "tensorboard==2.21.0",
-#   "tyro==1.0.17",
+#   "filelock>=3.12",
+#   "gymnasium[classic-control,mujoco]>=1.4",
+#   "imageio[ffmpeg]>=2.38",
+#   "mujoco>=3.17",
+#   "numpy>=2.4",
+#   "tensorboardX>=2.6.5",
+#   "tyro>=1.0.17",
 # ]
 # ///
 """PPO in numpy alone, for every Gymnasium environment with Box actions: MuJoCo, Box2D, dm_control, PyBullet, …
@@ -15,27 +16,26 @@
     python cleanrl/ppo_continuous_action_numpy.py --resume runs/RUN
     python cleanrl/ppo_continuous_action_numpy.py --evaluate runs/RUN
 
-Parent: ppo_continuous_action.py. Changes: (1) no torch: networks, loss and Adam with their gradients by hand, each
-derived where it is used; (2) checkpoints are .npz files; (3) no --cuda, --torch-deterministic and --num-threads.
+Parent: ppo_continuous_action.py. Changes: (1) no torch: Adam and every gradient by hand; (2) a faster loop over the
+environments; (3) checkpoints are .npz files; (4) no options of torch and no --vectorization.
 Details: core-1 to core-13, cont-1 to cont-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
 
-import importlib.util
+import json
 import math
 import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads; threads only slow down products this small
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy reads it; threads only slow down products this small
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 import gymnasium as gym
 import numpy as np
 import tyro
-
-gym.logger.min_level = gym.logger.ERROR  # no warnings of versions that gymnasium calls out of date
 
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
@@ -49,30 +49,34 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
+    exact_resume: bool = False  # fresh episodes after each checkpoint: a killed and resumed run ends with the same bits
     resume: str | None = None  # run folder to go on with, from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
     episodes: int = 10  # episodes that --evaluate plays
+    deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
+    debug: bool = False  # show the whole traceback of an error
     # environment
     env_id: str = "HalfCheetah-v4"  # Gymnasium id of the environment
-    total_timesteps: int = 1_000_000  # steps in the run, over all environments
+    env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"forward_reward_weight": 2.0}'
+    total_timesteps: int | float = 1_000_000  # steps of the run, over all environments; 1e6 is a number too
     num_envs: int = 1  # environments that are stepped together
     num_steps: int = 2048  # steps of each environment in a rollout
     # PPO
     learning_rate: float = 3e-4  # step size of Adam
-    anneal_lr: bool = True  # let the learning rate fall linearly
+    anneal_lr: bool = True  # let the learning rate fall linearly to 0
     gamma: float = 0.99  # discount factor
-    gae_lambda: float = 0.95  # lambda of generalised advantage estimation
+    gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 32  # minibatches in an epoch
     update_epochs: int = 10  # passes over each rollout
-    norm_adv: bool = True  # normalise the advantages in each minibatch
+    norm_adv: bool = True  # normalize the advantages in each minibatch
     clip_coef: float = 0.2  # clip range of the probability ratio, and of the value with --clip-vloss
-    anneal_clip: bool = False  # let the clip range fall linearly
+    anneal_clip: bool = False  # let the clip range fall linearly to 0
     clip_vloss: bool = True  # clip the value loss
     ent_coef: float = 0.0  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
-    bootstrap_truncated: bool = False  # add gamma times the last observation's value at a time limit; off as published
+    bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
 
     @property
     def batch_size(self) -> int:
@@ -80,98 +84,41 @@ class Args:
 
     @property
     def num_updates(self) -> int:
-        return self.total_timesteps // self.batch_size
+        return int(self.total_timesteps // self.batch_size)
 
 
 # ---------------------------------------------------------------------------------------------------------- Environment
-FAMILIES = {  # what the ids of another package's environments have in them, its module, and what to install
-    "dm_control/": ("shimmy", "shimmy[dm-control]==2.0.1"),
-    "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium==0.6.0"),
-}
-
-
-def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
-    """One environment whose observations are vectors: images are flattened, a Discrete becomes a one-hot vector."""
-    if render_mode:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo or dm_control is imported; draws without a display
-    for part, (module, requirement) in FAMILIES.items():
-        if part in env_id:
-            if importlib.util.find_spec(module) is None:
-                raise ImportError(f"{module} is not installed; pip install '{requirement}'")
-            importlib.import_module(module)
-    env = gym.make(env_id, disable_env_checker=True, **({"render_mode": render_mode} if render_mode else {}))
+def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
+    """One environment whose observations are vectors of numbers; a Dict or Tuple of numbers is flattened to one."""
+    options = json.loads(args.env_kwargs)
+    if render_mode:  # not every environment takes it
+        options["render_mode"] = render_mode
+    env = make_simulator(args.env_id, options)  # gym.make, for other packages' ids too
+    env = gym.wrappers.RecordEpisodeStatistics(env)  # innermost: what is logged is the environment's own return
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
-    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # whose own camera stays where the agent starts
-    for camera in range(renderer.model.ncam) if renderer else ():
-        if renderer.model.camera(camera).name == "track":
-            renderer.camera_id = camera
-    if "dm_control/" in env_id:
-        env.unwrapped.render_kwargs["camera_id"] = 0  # the model's first one, which follows agents that move on
-    if not isinstance(env.action_space, gym.spaces.Box):
-        raise ValueError(f"acts by {env.action_space}; use ppo.py or ppo_multidiscrete.py")
     return env
-
-
-class VectorEnv:
-    """N environments stepped in turn: gymnasium's SyncVectorEnv without its overhead of copies and merged infos."""
-
-    def __init__(self, args: Args, render_mode: str | None = None):
-        self.make = partial(make_env, args.env_id, render_mode)
-        self.envs = [env := self.make()]  # for its spaces; reset makes those that are stepped
-        self.observation_space, self.action_space, self.metadata = env.observation_space, env.action_space, env.metadata
-
-    def reset(self, seeds: list[int]) -> np.ndarray:
-        """Makes N environments, since a used one need not begin like a new one. Returns observations (N, obs_dim)."""
-        for env in self.envs:
-            env.close()
-        self.envs = [self.make() for _ in seeds]
-        self.returns, self.lengths = [0.0] * len(seeds), [0] * len(seeds)
-        return np.array([env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds)])
-
-    def step(self, actions):
-        """Steps each environment by its action. An episode that ends makes way for the next in the same step.
-
-        Returns observations (N, obs_dim); rewards (N,); dones (N,), at true ends and time limits alike; the last
-        observation of each episode that a time limit cut, by environment; (return, length) of each that ended.
-        """
-        observations, truncated_obs, episodes = [], {}, []
-        rewards, dones = np.zeros(len(self.envs)), np.zeros(len(self.envs), np.float32)
-        for i, (env, action) in enumerate(zip(self.envs, actions)):
-            observation, reward, terminated, truncated, _ = env.step(action)
-            rewards[i] = reward
-            self.returns[i] += float(reward)
-            self.lengths[i] += 1
-            if terminated or truncated:
-                if not terminated:
-                    truncated_obs[i] = np.array(observation)  # a copy, some environments reuse theirs
-                episodes.append((self.returns[i], self.lengths[i]))
-                self.returns[i], self.lengths[i], dones[i] = 0.0, 0, 1.0
-                observation, _ = env.reset()
-            observations.append(observation)
-        return np.array(observations), rewards, dones, truncated_obs, episodes
-
-    def render(self) -> np.ndarray:
-        """The first environment's picture, (height, width, 3)."""
-        return self.envs[0].render()
 
 
 class RunningStatistics:
     """Mean and variance of all rows seen so far, in float64, by the parallel algorithm (Chan et al. 1979)."""
 
     def __init__(self, shape: tuple[int, ...]):
-        self.mean, self.var, self.count = np.zeros(shape), np.ones(shape), 1e-4  # as in baselines
+        self.mean = np.zeros(shape)
+        self.var = np.ones(shape)
+        self.count = 1e-4  # as in baselines
 
     def update(self, rows: np.ndarray) -> None:
         """Takes in rows (N, *shape)."""
         n = len(rows)
         batch_mean = rows.sum(0) / n
-        deviation, delta, total = rows - batch_mean, batch_mean - self.mean, self.count + n
+        deviation = rows - batch_mean
+        delta = batch_mean - self.mean
+        total = self.count + n
         squares = self.var * self.count + (deviation * deviation).sum(0) + delta * delta * (self.count * n / total)
-        self.mean, self.var, self.count = self.mean + delta * (n / total), squares / total, total
-
-    def normalize(self, rows: np.ndarray) -> np.ndarray:
-        return ((rows - self.mean) / np.sqrt(self.var + 1e-8)).clip(-10.0, 10.0)  # [cont-6] [cont-7]
+        self.mean = self.mean + delta * (n / total)
+        self.var = squares / total
+        self.count = total
 
     def state_dict(self) -> dict:
         return {"mean": self.mean, "var": self.var, "count": self.count}
@@ -179,696 +126,1225 @@ class RunningStatistics:
     def load_state_dict(self, state: dict) -> None:
         if state["mean"].shape != self.mean.shape or state["var"].shape != self.mean.shape:
             raise ValueError(f"statistics of shape {state['mean'].shape} instead of {self.mean.shape}")
-        self.mean, self.var, self.count = state["mean"], state["var"], float(state["count"])
+        self.mean = state["mean"]
+        self.var = state["var"]
+        self.count = state["count"]
 
 
-class NormalizedVectorEnv(VectorEnv):
-    """Normalises observations and scales rewards by running statistics, pooled over the environments."""
+class VectorEnv:
+    """N environments, stepped together by Gymnasium. An episode that ends makes way for the next in the same step.
 
-    def __init__(self, args: Args):
-        super().__init__(args)
+    Observations are normalized and rewards are scaled by running statistics, which all environments share."""
+
+    def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
+        self.make = partial(make_vector, args, num_envs, partial(make_env, args, render_mode))
+        self.vector = self.make()
+        self.is_new = True
+        self.observation_space = self.vector.single_observation_space
+        self.action_space = self.vector.single_action_space
         self.gamma = args.gamma
+        self.discounted_returns = np.zeros(num_envs)  # sums of the rewards of the episodes so far
+        self.return_statistics = RunningStatistics(())  # of these sums
         self.obs_statistics = RunningStatistics(self.observation_space.shape)
-        self.return_statistics = RunningStatistics(())  # of the discounted sums of rewards
-        self.statistics = {"observations": self.obs_statistics, "returns": self.return_statistics}
-
-    def state_dict(self) -> dict:
-        return {name: statistics.state_dict() for name, statistics in self.statistics.items()}
-
-    def load_state_dict(self, state: dict) -> None:
-        for name, statistics in self.statistics.items():
-            statistics.load_state_dict(state[name])
+        self.update_statistics = True  # evaluation leaves them as they are
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        self.discounted_returns = np.zeros(len(seeds))
-        observations = super().reset(seeds)
-        self.obs_statistics.update(observations)
-        return self.obs_statistics.normalize(observations)
+        """Begins an episode in N new environments, since used ones may begin differently. Observations: (N, D)."""
+        if not self.is_new:
+            statistics = self.state_dict()
+            self.close()
+            self.vector = self.make()
+            self.load_state_dict(statistics)
+        self.is_new = False
+        observations, _ = self.vector.reset(seed=seeds)
+        self.discounted_returns[:] = 0.0
+        if self.update_statistics:
+            self.obs_statistics.update(observations)
+        return self.normalize(observations)
 
-    def step(self, actions):
-        observations, rewards, dones, truncated_obs, episodes = super().step(actions)
-        self.obs_statistics.update(observations)
-        self.discounted_returns = self.discounted_returns * self.gamma + rewards
-        self.return_statistics.update(self.discounted_returns)
+    def normalize(self, observations: np.ndarray) -> np.ndarray:
+        """Observations with about mean 0 and variance 1 in each of the D columns."""
+        centered = observations - self.obs_statistics.mean
+        scaled = centered / np.sqrt(self.obs_statistics.var + 1e-8)  # [cont-6]
+        return scaled.clip(-10.0, 10.0).astype(np.float32)  # [cont-7]
+
+    def step(self, actions: np.ndarray):
+        """Takes actions (N, A). Returns observations (N, D); rewards (N,); dones (N,), 1 at true ends and time limits;
+        the last observation of each episode that a time limit cut, by environment; "r", the return, and "l", the
+        length, of each episode that ended."""
+        actions = actions.reshape(-1, *self.action_space.shape)
+        actions = actions.clip(self.action_space.low, self.action_space.high)  # [cont-5] what is learned from is not
+        observations, rewards, dones, truncated_obs, episodes = step_each(self.vector.envs, actions)
+        if self.update_statistics:
+            self.obs_statistics.update(observations)
+            self.discounted_returns = self.gamma * self.discounted_returns + rewards
+            self.return_statistics.update(self.discounted_returns)
+            self.discounted_returns *= 1.0 - dones  # at time limits as well as at true ends
         rewards = (rewards / np.sqrt(self.return_statistics.var + 1e-8)).clip(-10.0, 10.0)  # [cont-8] [cont-9]
-        self.discounted_returns *= 1.0 - dones  # at time limits as well as at true ends
-        truncated_obs = {i: self.obs_statistics.normalize(last) for i, last in truncated_obs.items()}
-        return self.obs_statistics.normalize(observations), rewards, dones, truncated_obs, episodes
+        truncated_obs = {i: self.normalize(last_obs) for i, last_obs in truncated_obs.items()}
+        return self.normalize(observations), rewards, dones, truncated_obs, episodes
+
+    def state_dict(self) -> dict:
+        return {
+            "observations": self.obs_statistics.state_dict(),
+            "returns": self.return_statistics.state_dict(),
+            "wrappers": get_statistics(self.vector),
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        self.obs_statistics.load_state_dict(state["observations"])
+        self.return_statistics.load_state_dict(state["returns"])
+        set_statistics(self.vector, state["wrappers"])
+
+    def close(self) -> None:
+        close_vector(self.vector)
 
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
-def orthogonal(rng: np.random.Generator, outputs: int, inputs: int, gain: float) -> np.ndarray:
-    """A random (outputs, inputs) matrix whose rows, or columns if they are fewer, are orthogonal and of length gain."""
-    q, r = np.linalg.qr(rng.standard_normal((max(outputs, inputs), min(outputs, inputs))))
-    q *= np.sign(np.diag(r))  # so that every orthogonal matrix is equally likely
-    return gain * (q if outputs >= inputs else q.T)
+def init_mlp(rng: np.random.Generator, name: str, inputs: int, outputs: int, gain: float) -> dict[str, np.ndarray]:
+    """Two hidden layers of 64 units and a last one, under the names that they have in ppo_continuous_action.py."""
+    parameters = {}
+    sizes = [(0, inputs, 64, math.sqrt(2)), (2, 64, 64, math.sqrt(2)), (4, 64, outputs, gain)]
+    for layer, fan_in, fan_out, layer_gain in sizes:
+        parameters[f"{name}.{layer}.weight"] = orthogonal(rng, fan_out, fan_in, layer_gain)  # [core-2]
+        parameters[f"{name}.{layer}.bias"] = np.zeros(fan_out)
+    return parameters
 
 
 class MLP:
-    """Two tanh layers of 64 units and a linear one; a.dot(b) is a @ b in half of the time where matrices are small."""
+    """Two tanh layers and a linear one. A product by a.dot(b) takes half the time of a @ b where matrices are small."""
 
-    def __init__(self, inputs: int, outputs: int, gain: float, rng: np.random.Generator):
-        self.weights = []
-        for fan_in, fan_out, layer_gain in ((inputs, 64, math.sqrt(2)), (64, 64, math.sqrt(2)), (64, outputs, gain)):
-            self.weights += [orthogonal(rng, fan_out, fan_in, layer_gain), np.zeros(fan_out)]  # [core-2]
+    def __init__(self, names, parameters: "Arrays", gradients: "Arrays"):
+        self.parameters = [parameters[name] for name in names]
+        self.gradients = [gradients[name] for name in names]
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        """Outputs (M, outputs) at inputs (M, inputs); keeps what backward needs."""
-        W1, b1, W2, b2, W3, b3 = self.weights
+        """Outputs (M, outputs) at inputs (M, inputs). Keeps what backward needs, until the next forward."""
+        W1, b1, W2, b2, W3, b3 = self.parameters
         self.x = x
         self.h1 = np.tanh(x.dot(W1.T) + b1)
         self.h2 = np.tanh(self.h1.dot(W2.T) + b2)
         return self.h2.dot(W3.T) + b3
 
     def backward(self, d_out: np.ndarray) -> None:
-        """Turns d loss / d outputs, (M, outputs), into d loss / d weights.
+        """Writes the gradients of weights and biases, from the loss's derivatives by the outputs, (M, outputs).
 
-        The chain rule, one layer at a time from the last: for out = h Wᵀ + b, dW = d_outᵀ h, db = Σ d_out over the
-        samples, and dh = d_out W. For h = tanh(z), d tanh(z) / dz = 1 − tanh(z)², so dz = dh (1 − h²).
+        The chain rule, from the last layer to the first: for out = h W' + b, dW = d_out' h, db is the sum of d_out over
+        the samples, and dh = d_out W. For h = tanh(z), dh / dz = 1 - h^2.
         """
-        _, _, W2, _, W3, _ = self.weights
+        _, _, W2, _, W3, _ = self.parameters
         dW1, db1, dW2, db2, dW3, db3 = self.gradients
+        ones = np.ones(len(d_out), d_out.dtype)  # its product with a matrix is the sum over the samples, only faster
         d_out.T.dot(self.h2, out=dW3)
-        d_out.sum(0, out=db3)
-        dz2 = d_out.dot(W3) * (1.0 - self.h2 * self.h2)
+        ones.dot(d_out, out=db3)
+        dz2 = d_out.dot(W3)
+        dz2 *= 1.0 - self.h2 * self.h2
         dz2.T.dot(self.h1, out=dW2)
-        dz2.sum(0, out=db2)
-        dz1 = dz2.dot(W2) * (1.0 - self.h1 * self.h1)
+        ones.dot(dz2, out=db2)
+        dz1 = dz2.dot(W2)
+        dz1 *= 1.0 - self.h1 * self.h1
         dz1.T.dot(self.x, out=dW1)
-        dz1.sum(0, out=db1)
+        ones.dot(dz1, out=db1)
 
 
 class Agent:
-    """Actor, critic and log std, with all their weights in `parameters` and all their gradients in `gradient`."""
-
-    def __init__(self, obs_dim: int, action_dim: int, rng: np.random.Generator, dtype=np.float32):
-        self.critic = MLP(obs_dim, 1, gain=1.0, rng=rng)  # [core-13] [cont-4]
-        self.actor = MLP(obs_dim, action_dim, gain=0.01, rng=rng)  # mean of the action
-        initial = [*self.critic.weights, *self.actor.weights, np.zeros(action_dim)]  # [cont-2]
-        self.parameters, weights = flatten_parameters(initial, dtype)
-        self.gradient, gradients = flatten_parameters([np.zeros_like(weight) for weight in weights], dtype)
-        self.critic.weights, self.actor.weights = weights[:6], weights[6:12]
-        self.critic.gradients, self.actor.gradients = gradients[:6], gradients[6:12]
-        self.log_std, self.d_log_std = weights[12], gradients[12]
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """The weights by the names that they have in ppo_continuous_action.py's checkpoints."""
-        names = [f"{net}.{i}.{x}" for net in ("critic", "actor") for i in (0, 2, 4) for x in ("weight", "bias")]
-        return {"log_std": self.log_std, **dict(zip(names, self.critic.weights + self.actor.weights))}
-
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        for name, weight in self.state_dict().items():
-            weight[:] = state[name].reshape(weight.shape)  # an error if it is of another size
+    def __init__(self, envs: VectorEnv, args: Args, dtype=np.float32):
+        rng = np.random.default_rng(args.seed)  # of the first weights
+        obs_dim = envs.observation_space.shape[0]
+        self.action_dim = math.prod(envs.action_space.shape)
+        critic = init_mlp(rng, "critic", obs_dim, 1, gain=1.0)  # [core-13] [cont-4]
+        actor = init_mlp(rng, "actor", obs_dim, self.action_dim, gain=0.01)
+        arrays = {"log_std": np.zeros(self.action_dim), **critic, **actor}  # [cont-2]
+        self.parameters = Arrays(arrays, dtype)
+        self.gradients = Arrays(arrays, dtype)
+        self.gradients.vector[:] = np.nan  # a parameter whose gradient backward doesn't write ends the run
+        self.critic = MLP(critic, self.parameters, self.gradients)
+        self.actor = MLP(actor, self.parameters, self.gradients)
 
     def get_value(self, obs: np.ndarray) -> np.ndarray:
         return self.critic.forward(obs)[:, 0]
 
-    def get_action_and_value(self, obs: np.ndarray, action: np.ndarray):
-        """Action (M, action_dim); its log-prob, entropy and value, (M,) each, at observations (M, obs_dim)."""
-        self.std = np.exp(self.log_std)
-        self.deviation = (action - self.actor.forward(obs)) / self.std  # (M, action_dim)
-        log_densities = -0.5 * self.deviation * self.deviation - self.log_std - 0.5 * math.log(2 * math.pi)  # [cont-1]
-        entropy = np.full(len(obs), (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(), obs.dtype)
-        return action, log_densities.sum(-1), entropy, self.get_value(obs)  # [cont-3]
+    def get_mean_and_std(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means (M, A) and standard deviations (A,) of the actions at observations (M, D). This is the policy: acting,
+        learning and evaluation all go through here. What you change here changes its derivatives in `backward` too."""
+        return self.actor.forward(obs), np.exp(self.parameters["log_std"])
+
+    def draw_noise(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
+        """Standard normal noise, (*shape, A). One call draws it for a whole rollout, which is faster than per step."""
+        return rng.standard_normal((*shape, self.action_dim), np.float32)
+
+    def get_action(self, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Actions drawn from the policy, (M, A). Without noise, it is the mean."""
+        mean, std = self.get_mean_and_std(obs)
+        return mean + std * noise
+
+    def evaluate_actions(self, obs: np.ndarray, actions: np.ndarray):
+        """Log-probs of the actions, entropy and values at the observations, (M,) each. Keeps what backward needs."""
+        mean, self.std = self.get_mean_and_std(obs)
+        self.deviation = (actions - mean) / self.std  # (M, A)
+        log_stds = np.log(self.std).sum()
+        log_prob = -0.5 * (self.deviation**2 + math.log(2 * math.pi)).sum(-1) - log_stds  # [cont-1] [cont-3]
+        entropy = np.full_like(log_prob, log_stds + 0.5 * math.log(2 * math.pi * math.e) * self.action_dim)
+        return log_prob, entropy, self.get_value(obs)
 
     def backward(self, d_log_prob: np.ndarray, d_entropy: float, d_value: np.ndarray) -> None:
-        """Turns the loss's derivatives by log-prob (M,), entropy (one number for all) and value (M,) into `gradient`.
+        """Writes `gradients`, from the loss's derivatives by what the last evaluate_actions returned: by log-prob (M,),
+        entropy (one number for all) and value (M,).
 
-        With u = (a − μ) / σ, log p = Σ −u² / 2 − log σ − log(2π) / 2 over the components. So d log p / dμ = u / σ and
-        d log p / d log σ = u² − 1, since du / d log σ = −u. The entropy is Σ log σ + constant: d H / d log σ = 1.
+        With u = (a - mean) / std, log p is the sum of -u^2 / 2 - log(std) - log(2 pi) / 2. So d log p / d mean is
+        u / std, and d log p / d log(std) is u^2 - 1, as du / d log(std) = -u. The entropy has the derivative 1.
         """
         self.actor.backward(d_log_prob[:, None] * self.deviation / self.std)
-        self.d_log_std[:] = d_log_prob.dot(self.deviation * self.deviation - 1.0) + d_entropy * len(d_value)
+        self.gradients["log_std"][:] = d_log_prob.dot(self.deviation**2 - 1.0) + d_entropy * len(d_value)
         self.critic.backward(d_value[:, None])
 
 
 class Adam:
     """Kingma & Ba 2015, algorithm 1, on one vector."""
 
-    def __init__(self, parameters: np.ndarray, eps: float, beta1: float = 0.9, beta2: float = 0.999):
-        self.parameters, self.eps, self.beta1, self.beta2 = parameters, eps, beta1, beta2
-        self.mean, self.variance, self.steps = np.zeros_like(parameters), np.zeros_like(parameters), 0
+    def __init__(self, parameters: np.ndarray, lr: float, eps: float, betas=(0.9, 0.999)):
+        self.parameters = parameters
+        self.lr = lr
+        self.eps = eps
+        self.beta1, self.beta2 = betas
+        self.mean = np.zeros_like(parameters)
+        self.variance = np.zeros_like(parameters)
+        self.steps = 0
 
-    def state_dict(self) -> dict:
-        return {"adam_mean": self.mean, "adam_variance": self.variance, "adam_steps": self.steps}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.mean[:], self.variance[:], self.steps = state["adam_mean"], state["adam_variance"], state["adam_steps"]
-
-    def step(self, gradient: np.ndarray, learning_rate: float) -> None:
+    def step(self, gradient: np.ndarray) -> None:
         self.steps += 1
         self.mean += (1.0 - self.beta1) * (gradient - self.mean)
-        self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)  # of squares, nothing subtracted
-        # Both averages start at zero; dividing by 1 − betaᵗ makes up for it
-        root = np.sqrt(self.variance) / math.sqrt(1.0 - self.beta2**self.steps) + self.eps
-        self.parameters -= learning_rate / (1.0 - self.beta1**self.steps) * self.mean / root
+        self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)  # the mean of squares
+        # Both averages start at zero; dividing by 1 - beta^steps makes up for it
+        root = np.sqrt(self.variance)
+        root /= math.sqrt(1.0 - self.beta2**self.steps)
+        root += self.eps
+        self.parameters -= self.lr / (1.0 - self.beta1**self.steps) * self.mean / root
+
+    def state_dict(self) -> dict:
+        return {"steps": self.steps, "mean": self.mean, "variance": self.variance}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.steps = int(state["steps"])
+        self.mean[:] = state["mean"]
+        self.variance[:] = state["variance"]
 
 
 # -------------------------------------------------------------------------------------------------- Advantages and loss
+class Batch(NamedTuple):
+    obs: np.ndarray  # (B, D); in a minibatch M samples in place of B
+    actions: np.ndarray  # (B, A)
+    log_probs: np.ndarray  # (B,) like all that follow; of the actions, by the policy that drew them
+    values: np.ndarray  # by the critic of that time
+    advantages: np.ndarray
+    returns: np.ndarray
+
+
 def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
-    """Generalised advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
+    """Generalized advantage estimation (Schulman et al. 2016, equation 16) and the returns that follow from it.
 
     rewards, values, dones: (T, N), where dones[t] marks obs[t] as the first of an episode; next_value, next_done: (N,),
     of the observation after the rollout. Returns advantages and returns, (T, N) each.
     """
     next_values = np.concatenate([values[1:], next_value[None]])
     continues = 1.0 - np.concatenate([dones[1:], next_done[None]])  # 0 where the episode of step t ends with it
-    deltas, decays = rewards + gamma * next_values * continues - values, gamma * gae_lambda * continues
-    advantages, advantage = np.zeros_like(rewards), np.zeros_like(next_value)
+    deltas = rewards + gamma * next_values * continues - values
+    decays = gamma * gae_lambda * continues
+    advantages = np.zeros_like(rewards)
+    advantage = np.zeros_like(next_value)
     for t in reversed(range(len(rewards))):  # [core-5]
-        advantages[t] = advantage = deltas[t] + decays[t] * advantage
+        advantage = deltas[t] + decays[t] * advantage
+        advantages[t] = advantage
     return advantages, advantages + values
 
 
-def ppo_loss(
-    log_prob, entropy, value, old_log_probs, old_values, advantages, returns,
-    clip_coef: float, norm_adv: bool, clip_vloss: bool, ent_coef: float, vf_coef: float,
-):  # fmt: skip
-    """Derivatives of the loss (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
+def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
+    """Loss of a minibatch (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
 
-    The first three arrays come from the networks as they are now, the other four from the rollout; all are (M,).
-    The loss is policy − ent_coef · mean(entropy) + vf_coef · value. Returns its derivatives by log_prob (M,), by each
-    entropy (one number) and by value (M,), and by metric name the debug variables, (M,), whose means are logged.
+    log_prob, entropy, value: (M,), of the networks as they are now. Returns the derivatives of policy_loss - ent_coef *
+    mean(entropy) + vf_coef * value_loss by log_prob (M,), by each entropy (one number) and by value (M,); and by metric
+    name scalars or arrays (M,) whose means over the minibatches of an update are logged.
     """
     M = len(value)
-    if norm_adv:  # [core-7]
-        advantages = advantages - advantages.sum() / M
+    advantages = mb.advantages
+    if args.norm_adv:  # [core-7]
+        advantages = advantages - advantages.sum() / M  # twice as fast as mean()
         advantages = advantages / (math.sqrt(advantages.dot(advantages) / M) + 1e-8)
-    log_ratio = log_prob - old_log_probs
+    log_ratio = log_prob - mb.log_probs
     ratio = np.exp(log_ratio)
 
-    # Policy: −mean(min(A r, A clip(r))). The minimum's slope in r is A where A r is the smaller, and 0 where A clip(r)
-    # is, since clip(r) is constant outside its range. Where they are equal, r is inside the range, where both have the
-    # slope A, or A is 0. With r = exp(log_prob − old), dr / d log_prob = r.
-    unclipped, clipped = advantages * ratio, advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
-    d_log_prob = (unclipped <= clipped) * unclipped / -M  # [core-8]
+    # The policy loss is -mean(min(A r, A clip(r))). Its slope in r is A where A r is the smaller one or both are equal,
+    # and 0 where A clip(r) is smaller: there r is out of range. With r = exp(log_prob - old), dr / d log_prob = r
+    unclipped = advantages * ratio
+    clipped = advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
+    policy_losses = -np.minimum(unclipped, clipped)  # [core-8]
+    d_log_prob = np.where(unclipped <= clipped, unclipped, 0.0) / -M
 
-    # Value: mean(max((V − R)², (V_c − R)²)) / 2, V_c the clipped value. The slope in V is that of the larger square, or
-    # half of each one's where they are equal; V_c has the slope 1 inside its range and 0 outside. The half of the loss
-    # cancels the 2 of the square.
-    error = value - returns
-    squared, slope = error * error, error
-    if clip_vloss:  # [core-9]
-        change = value - old_values
-        clipped_error = old_values + change.clip(-clip_coef, clip_coef) - returns
-        clipped_squared = clipped_error * clipped_error
-        share = np.heaviside(squared - clipped_squared, 0.5)  # 1, ½ or 0 of the slope is that of (V − R)²
-        slope = share * error + (1 - share) * clipped_error * (np.abs(change) <= clip_coef)
-        squared = np.maximum(squared, clipped_squared)
-    d_value = vf_coef * slope / M
-
+    # The value loss is mean(max((V - R)^2, (V_c - R)^2)) / 2, V_c the clipped value. Its slope in V is that of the
+    # larger square, whose 2 the half cancels; V_c has the slope 1 inside its range and 0 outside
+    error = value - mb.returns
+    squared_error = error * error
+    slope = error
+    if args.clip_vloss:  # [core-9]
+        change = value - mb.values
+        clipped_error = mb.values + change.clip(-clip_coef, clip_coef) - mb.returns
+        clipped_slope = np.where(np.abs(change) <= clip_coef, clipped_error, 0.0)
+        slope = np.where(np.abs(error) >= np.abs(clipped_error), error, clipped_slope)
+        squared_error = np.maximum(squared_error, clipped_error * clipped_error)
+    d_value = args.vf_coef / M * slope
+    d_entropy = -args.ent_coef / M  # [core-10]
     debug = {  # [core-12]
-        "losses/value_loss": 0.5 * squared,
-        "losses/policy_loss": -np.minimum(unclipped, clipped),
+        "losses/value_loss": 0.5 * squared_error,
+        "losses/policy_loss": policy_losses,
         "losses/entropy": entropy,
         "losses/old_approx_kl": -log_ratio,
         "losses/approx_kl": ratio - 1 - log_ratio,
         "losses/clipfrac": np.abs(ratio - 1) > clip_coef,
     }
-    return d_log_prob, -ent_coef / M, d_value, debug  # [core-10]
+    return d_log_prob, d_entropy, d_value, debug
 
 
 # ------------------------------------------------------------------------------------------------------------- Training
 @np.errstate(all="ignore")  # what is not finite ends the run with a line of its own
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
-    rng = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(2,)))  # (0, …) envs, (1,) evaluation
-    envs = NormalizedVectorEnv(args)
-    obs_dim, action_dim = envs.observation_space.shape[0], math.prod(envs.action_space.shape)
-    agent = Agent(obs_dim, action_dim, rng)
-    optimizer = Adam(agent.parameters, eps=1e-5)  # [core-3]
-    run.keep(model=agent, optimizer=optimizer, rng=rng, statistics=envs)  # in checkpoints
-    run.play = partial(evaluate, agent, envs.obs_statistics, args)  # for --evaluate and --capture-video
+    envs = VectorEnv(args, args.num_envs)
+    agent = Agent(envs, args)
+    optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3]
+    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run loads them here
 
-    # T steps of N environments are a rollout of B = T · N samples, M samples a minibatch
+    # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
-    obs = np.zeros((T, N, obs_dim), np.float32)
-    actions = np.zeros((T, N, action_dim), np.float32)
-    rewards, dones = np.zeros((T, N), np.float32), np.zeros((T, N), np.float32)
+    obs = np.zeros((T, N, *envs.observation_space.shape), np.float32)
+    actions = np.zeros((T, N, agent.action_dim), np.float32)
+    rewards = np.zeros((T, N), np.float32)
+    dones = np.zeros((T, N), np.float32)
+
     for update, fresh_episodes in run.updates():
         # Anneal
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
-        learning_rate = args.learning_rate * (remaining if args.anneal_lr else 1.0)  # [core-4]
-        clip_coef = args.clip_coef * (remaining if args.anneal_clip else 1.0)  # [aux-1]
+        clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
+        optimizer.lr = args.learning_rate * remaining if args.anneal_lr else args.learning_rate  # [core-4]
 
-        # Collect
-        if fresh_episodes:  # after a checkpoint too: whoever resumes has no environments to go on with
-            seeds = np.random.SeedSequence(args.seed, spawn_key=(0, update - 1)).generate_state(N)
-            next_obs, next_done = envs.reset(seeds.tolist()), np.ones(N, np.float32)
-        policy = agent.actor.forward
-        noise = np.exp(agent.log_std) * rng.standard_normal((T, N, action_dim), dtype=np.float32)
-        global_step, truncated = (update - 1) * args.batch_size, []
+        # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
+        rng = np.random.default_rng([args.seed, update])
+        if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
+            next_obs = envs.reset(rng.integers(2**31, size=N).tolist())
+            next_done = np.ones(N, np.float32)
+        noise = agent.draw_noise(rng, T, N)
         for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-            obs[step], dones[step] = next_obs, next_done
-            actions[step] = policy(obs[step]) + noise[step]
-            env_actions = actions[step].reshape(N, *envs.action_space.shape)
-            env_actions = env_actions.clip(envs.action_space.low, envs.action_space.high)  # [cont-5]
-            next_obs, rewards[step], next_done, truncated_obs, ended = envs.step(env_actions)
-            run.check_finite(observation=next_obs)  # the action that follows from it could bring the simulator down
-            global_step += N
-            truncated += [(step, env, last_obs) for env, last_obs in truncated_obs.items()]
-            run.note(global_step, ended)
+            obs[step] = next_obs
+            dones[step] = next_done
+            actions[step] = agent.get_action(next_obs, noise[step])
+            next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step])
+            run.note(rewards[step], episodes)
+            if args.bootstrap_truncated and truncated_obs:  # [plus-1]
+                last_obs = np.stack(list(truncated_obs.values()))
+                rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs)
 
-        # Values, log-probs and advantages, of the whole rollout at once
-        b_obs, b_actions = obs.reshape(-1, obs_dim), actions.reshape(-1, action_dim)  # (B, obs_dim), (B, action_dim)
-        _, b_log_probs, _, b_values = agent.get_action_and_value(b_obs, b_actions)
-        next_value = agent.get_value(next_obs.astype(np.float32))
-        if args.bootstrap_truncated and truncated:  # [plus-1]
-            steps, indices, last_obs = zip(*truncated)
-            rewards[steps, indices] += args.gamma * agent.get_value(np.array(last_obs, np.float32))
+        # Log-probs, values and advantages, all at once: the weights are still those that drew the actions
+        b_obs = obs.reshape(args.batch_size, -1)  # (T, N, D) to (B, D)
+        b_actions = actions.reshape(args.batch_size, -1)
+        b_log_probs, _, b_values = agent.evaluate_actions(b_obs, b_actions)
+        next_value = agent.get_value(next_obs)
         values = b_values.reshape(T, N)
         advantages, returns = compute_gae(rewards, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
-        b_advantages, b_returns = advantages.reshape(-1), returns.reshape(-1)
+        batch = Batch(b_obs, b_actions, b_log_probs, b_values, advantages.reshape(-1), returns.reshape(-1))
 
-        # Epochs of minibatches
-        debug = []
+        # Learn, in epochs of minibatches
+        debug = []  # of each minibatch
         for _ in range(args.update_epochs):
-            for mb in rng.permutation(args.batch_size).reshape(-1, M):  # [core-6]
-                _, log_prob, entropy, value = agent.get_action_and_value(b_obs[mb], b_actions[mb])
-                *derivatives, mb_debug = ppo_loss(
-                    log_prob, entropy, value, b_log_probs[mb], b_values[mb], b_advantages[mb], b_returns[mb],
-                    clip_coef, args.norm_adv, args.clip_vloss, args.ent_coef, args.vf_coef,
-                )  # fmt: skip
+            for indices in rng.permutation(args.batch_size).reshape(-1, M):  # [core-6]
+                mb = Batch(*(x[indices] for x in batch))
+                log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
+                d_log_prob, d_entropy, d_value, mb_debug = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
                 debug.append(mb_debug)
-                agent.backward(*derivatives)
-                norm = math.sqrt(agent.gradient.dot(agent.gradient))
-                agent.gradient *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
-                optimizer.step(agent.gradient, learning_rate)
-            epoch_kl = np.mean([d["losses/approx_kl"] for d in debug[-args.num_minibatches :]])
+                agent.backward(d_log_prob, d_entropy, d_value)
+                norm = math.sqrt(agent.gradients.vector.dot(agent.gradients.vector))
+                agent.gradients.vector *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
+                optimizer.step(agent.gradients.vector)
+            epoch_kl = np.mean([x["losses/approx_kl"] for x in debug[-args.num_minibatches :]])
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
 
         # Log
-        metrics = {"charts/learning_rate": learning_rate}
-        metrics |= {name: float(np.mean([d[name] for d in debug])) for name in debug[0]}
-        run.check_finite(observation=next_obs, loss=list(metrics.values()), weight=agent.parameters)
-        varies = returns.var() > 1e-12 * np.square(returns).mean()  # not by rounding alone
-        metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var() if varies else math.nan
-        run.log(global_step, metrics)
+        metrics = {"charts/learning_rate": optimizer.lr}
+        for name in debug[0]:  # each is a mean over the minibatches
+            metrics[name] = float(np.mean([x[name] for x in debug]))
+        metrics["losses/explained_variance"] = math.nan
+        if returns.var() > 0:
+            metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var()
+        run.log(metrics)
 
 
-# ================================================================================== The run: nothing below is about PPO
+# ======================================================================== The run: nothing below is about PPO
 
-import contextlib
-import fcntl
-import gc
 import importlib.metadata
-import io
-import json
-import re
+import importlib.util
+import platform
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-import zipfile
-from dataclasses import asdict
-from datetime import timedelta
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 
+import filelock
 import imageio.v2 as imageio
-import imageio_ffmpeg
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.plugins.text.summary_v2 import text_pb
-from tensorboard.summary.writer import event_file_writer as tensorboard
+from tensorboardX import SummaryWriter
+
+ACTION_SPACES = (gym.spaces.Box,)  # that this script can act in
+PICTURES = False  # whether this script learns from pictures
+LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
+RANGES = {  # smallest and largest value of the options that have one
+    **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
+    **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
+    **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
+    **dict.fromkeys(("gamma", "gae_lambda", "reward_gamma"), (0, 1)),
+    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm"), (0, sys.maxsize)),
+    **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
+}
+gym.logger.min_level = gym.logger.ERROR  # the published ids end in v4, which Gymnasium calls out of date
+FAMILIES = {  # a part of the ids of another package's environments, its module, and what to install
+    "dm_control/": ("shimmy", "shimmy[dm-control]"),
+    "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium"),
+}
 
 
-# ----------------------------------------------------------------------------------------------------------- Evaluation
-def evaluate(agent: Agent, obs_statistics, args: Args, episodes: int, seed: int, video: Path | None = None):
-    """Plays episodes with actions drawn from the policy, on environments and random numbers of its own, such that
-    agent, seed and `episodes` determine them; the statistics stay as they are. Yields (return, length) of each as it
-    ends, of the environment's own rewards. `video` is an mp4 file for the first."""
-    policy, envs = agent.actor.forward, VectorEnv(args, "rgb_array" if video else None)
-    std = np.exp(agent.log_std)
-    *seeds, noise_seed = np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(episodes + 1).tolist()
-    rng = np.random.default_rng(noise_seed)
-    pictures = imageio.get_writer(video, fps=envs.metadata.get("render_fps", 30), macro_block_size=2) if video else None
-    for episode, episode_seed in enumerate(seeds):
-        observations, ended = envs.reset([episode_seed]), []
-        while not ended:
-            if video and episode == 0:
-                pictures.append_data(envs.render())
-            mean = policy(obs_statistics.normalize(observations).astype(np.float32))  # (1, action_dim)
-            actions = (mean + std * rng.standard_normal(mean.shape)).reshape(1, *envs.action_space.shape)
-            actions = actions.clip(envs.action_space.low, envs.action_space.high).astype(envs.action_space.dtype)
-            observations, _, _, _, ended = envs.step(actions)
-        yield ended[0]
+# ----------------------------------------------------------------------------------------------- Environments
+def make_simulator(env_id: str, options: dict) -> gym.Env:
+    """gym.make, also for ids of other packages; where MuJoCo draws pictures, they follow the agent."""
+    if "render_mode" in options and sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")  # no display needed; read when MuJoCo is imported
+    for part, (module, package) in FAMILIES.items():
+        if part in env_id:
+            if importlib.util.find_spec(module) is None:
+                raise ImportError(f"{module} is not installed: pip install '{package}'")
+            importlib.import_module(module)
+    env = gym.make(env_id, disable_env_checker=True, **options)
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # its own camera stays where the agent starts
+    if renderer:
+        for camera in range(renderer.model.ncam):
+            if renderer.model.camera(camera).name == "track":
+                renderer.camera_id = camera
+    if "dm_control/" in env_id:
+        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one follows agents that move on
+    return env
+
+
+def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
+    """N environments, which VectorEnv steps by itself."""
+    same_step = gym.vector.AutoresetMode.SAME_STEP
+    return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=same_step)
+
+
+def close_vector(vector: gym.vector.VectorEnv) -> None:
+    """Closes the environments, and ends their processes even if one of them has died."""
+    if not isinstance(vector, gym.vector.AsyncVectorEnv):
+        vector.close()
+        return
+    try:
+        vector.close(timeout=5)
+    except Exception:  # whatever happened to a process shows as another error here
+        for process in vector.processes:
+            process.kill()
+        vector.closed = True
+
+
+def step_each(envs: list[gym.Env], actions: np.ndarray):
+    """Steps each environment by its action, in two thirds of the time of Gymnasium's vector.step.
+
+    An episode that ends makes way for the next. Returns observations; rewards; dones, 1 at true ends and time
+    limits; the last observation of each episode that a time limit cut, by environment; and return "r" and
+    length "l" of each that ended.
+    """
+    observations = []
+    rewards = np.zeros(len(envs))
+    dones = np.zeros(len(envs), np.float32)
+    truncated_obs = {}
+    episodes = []
+    for i, (env, action) in enumerate(zip(envs, actions)):
+        observation, rewards[i], terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            dones[i] = 1.0
+            if not terminated:
+                truncated_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
+            if "episode" in info:
+                episode = info.pop("episode")
+                episodes.append({"r": float(episode["r"]), "l": int(episode["l"])})
+            observation, _ = env.reset()
+        observations.append(observation)
+    return np.array(observations), rewards, dones, truncated_obs, episodes
+
+
+def get_statistics(vector: gym.vector.VectorEnv) -> dict:
+    """What NormalizeObservation and NormalizeReward, if make_env uses them, know in each environment."""
+    statistics = {}
+    for name in ("obs_rms", "return_rms"):
+        if all(vector.call("has_wrapper_attr", name)):
+            statistics[name] = [(x.mean.tolist(), x.var.tolist(), x.count) for x in vector.get_attr(name)]
+    return statistics
+
+
+def set_statistics(vector: gym.vector.VectorEnv, statistics: dict) -> None:
+    """Gives wrappers their statistics back; environments that weren't saved get those of the first."""
+    for name, saved in statistics.items():
+        running = list(vector.get_attr(name))
+        for i, x in enumerate(running):
+            mean, var, x.count = saved[i] if i < len(saved) else saved[0]
+            x.mean = np.array(mean, x.mean.dtype)
+            x.var = np.array(var, x.var.dtype)
+        vector.set_attr(name, running)
+
+
+def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
+    """Lets NormalizeObservation and NormalizeReward use what they have learned, and learn nothing more."""
+    for env in vector.envs:
+        while isinstance(env, gym.Wrapper):
+            if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
+                env.update_running_mean = False
+            env = env.env
+
+
+def picture(envs: VectorEnv) -> np.ndarray:
+    """The first environment as it looks now, (height, width, 3) bytes."""
+    pixels = envs.vector.render()[0]
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[2:] != (3,):
+        raise ValueError(f"render() returned {type(pixels).__name__}, not a picture; omit --capture-video")
+    return pixels
+
+
+def is_picture(space: gym.Space) -> bool:
+    """Whether observations are pictures: bytes, from 32 x 32 pixels on, grey or in color."""
+    is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and np.all(space.high == 255)
+    return bool(is_bytes and len(space.shape) in (2, 3) and min(space.shape[:2]) >= 32)
+
+
+def parts(space: gym.Space) -> list[gym.Space]:
+    """What a Dict or Tuple holds, also inside others; of another space, the space itself."""
+    if isinstance(space, gym.spaces.Dict):
+        return [part for inner in space.values() for part in parts(inner)]
+    if isinstance(space, gym.spaces.Tuple):
+        return [part for inner in space for part in parts(inner)]
+    return [space]
+
+
+def check_spaces(observation_space: gym.Space, action_space: gym.Space) -> None:
+    """Raises ValueError with what would help, if this script can't learn in these spaces."""
+    pictures = is_picture(observation_space)
+    observes = type(observation_space).__name__
+    fitting = None  # the script for these spaces
+    if isinstance(action_space, gym.spaces.Discrete):
+        fitting = "ppo_atari.py" if pictures else "ppo.py"
+    elif isinstance(action_space, gym.spaces.Box) and not pictures:
+        fitting = "ppo_continuous_action.py"
+    elif isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) and not pictures:
+        fitting = "ppo_multidiscrete.py"
+    for part in parts(observation_space):
+        kind = type(part).__name__
+        if not isinstance(
+            part, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
+        ):
+            raise ValueError(
+                f"observes {kind} in {observes}, which isn't numbers; leave it out by a wrapper in make_env"
+            )
+        if is_picture(part) and part is not observation_space:
+            raise ValueError(f"observes a picture in a {observes}; a wrapper in make_env must return one")
+    if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
+        what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
+        advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
+        raise ValueError(f"observes {what} and acts by {type(action_space).__name__}; {advice}")
+    if not isinstance(observation_space, gym.spaces.Box):
+        numbers = gym.spaces.flatdim(observation_space)
+        print(f"observations: {observes}, flattened to {numbers} numbers")
+
+
+# ------------------------------------------------------------------------------------------------- Evaluation
+class Player:
+    """A trained agent and an environment of its own, as --evaluate, videos and other programs use them.
+
+    player = load("runs/RUN")
+    obs = player.reset(seed=1)
+    obs, rewards, dones, _, episodes = player.step(player.act(obs))
+    """
+
+    def __init__(self, checkpoint: dict, args: Args, render_mode: str | None = None):
+        self.deterministic = args.deterministic
+        self.rng = np.random.default_rng([args.seed, 0, 1])
+        self.envs = VectorEnv(args, 1, render_mode)
+        self.agent = Agent(self.envs, args)
+        restore(checkpoint, model=self.agent.parameters, envs=self.envs)
+        freeze_statistics(self.envs.vector)
+        self.envs.update_statistics = False
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Begins an episode. Returns observations (1, ...), as the agent gets them."""
+        self.envs.is_new = True  # the same environment plays all episodes
+        return self.envs.reset([seed])
+
+    def act(self, obs: np.ndarray) -> np.ndarray:
+        """Actions (1, ...) at observations (1, ...), for step."""
+        noise = self.agent.draw_noise(self.rng, 1)
+        if self.deterministic:
+            noise = np.zeros_like(noise)
+        return self.agent.get_action(obs, noise)
+
+    def step(self, actions: np.ndarray):
+        """As VectorEnv.step; when an episode ends, the next one begins."""
+        return self.envs.step(actions)
+
+    def picture(self) -> np.ndarray:
+        """What a video shows of this moment, (height, width, 3) bytes."""
+        return picture(self.envs)
+
+    def play(self, seed: int, writer=None) -> dict:
+        """Plays an episode, with pictures for a video's writer. Returns its return "r" and length "l"."""
+        obs = self.reset(seed)
+        total = 0.0
+        for _ in range(LONGEST_EPISODE):
+            if writer:
+                writer.append_data(self.picture())
+            obs, rewards, _, _, episodes = self.step(self.act(obs))
+            total += float(rewards[0])
+            if episodes:
+                return episodes[0]
+        print(f"an episode is broken off after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
+        return {"r": total, "l": LONGEST_EPISODE}
+
+
+def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    checkpoint = load_checkpoint(Path(run))
+    args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
+    return Player(checkpoint, args, render_mode)
+
+
+def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
+    """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
+    player = Player(checkpoint, args, "rgb_array" if video else None)
+    seeds = episode_seeds(args, episodes)
     if video:
-        pictures.close()
+        unfinished = video.with_suffix(".tmp.mp4")
+        fps = player.envs.vector.metadata.get("render_fps", 30)
+        try:
+            with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
+                episode = player.play(seeds.pop(0), writer)
+            unfinished.replace(video)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        yield episode
+    for seed in seeds:
+        yield player.play(seed)
+    player.envs.close()
 
 
-# ---------------------------------------------------------------------------------------------------------------- Numpy
-SUFFIX, NO_MEMORY = ".npz", (MemoryError,)  # of checkpoints; what ends a run in a line
+# ------------------------------------------------------------------------------------------------------ Numpy
+CHECKPOINT = ".npz"  # suffix of checkpoints
+OUT_OF_MEMORY = (MemoryError,)
 
 
-def flatten_parameters(arrays: list[np.ndarray], dtype) -> tuple[np.ndarray, list[np.ndarray]]:
-    """All the arrays as one vector, and its views in their shapes: clip and Adam take one call."""
-    vector, cuts = np.concatenate([x.ravel() for x in arrays]).astype(dtype), np.cumsum([x.size for x in arrays])
-    return vector, [part.reshape(x.shape) for part, x in zip(np.split(vector, cuts), arrays)]
+def orthogonal(rng: np.random.Generator, outputs: int, inputs: int, gain: float) -> np.ndarray:
+    """A random (outputs, inputs) matrix: its rows, or its columns if they are fewer, are orthogonal and of
+    length gain."""
+    q, r = np.linalg.qr(rng.standard_normal((max(outputs, inputs), min(outputs, inputs))))
+    q *= np.sign(np.diag(r))  # so that every orthogonal matrix is equally likely
+    return gain * (q if outputs >= inputs else q.T)
+
+
+class Arrays:
+    """Arrays by name, all parts of one vector: what is written to a part is in the vector, and vice versa.
+
+    Adam and the gradient's norm take one operation for the vector, much quicker than one for each array.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], dtype):
+        self.vector = np.concatenate([array.ravel() for array in arrays.values()]).astype(dtype)
+        self.parts = {}
+        start = 0
+        for name, array in arrays.items():
+            self.parts[name] = self.vector[start : start + array.size].reshape(array.shape)
+            start += array.size
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.parts[name]
+
+    def state_dict(self) -> dict:
+        return self.parts
+
+    def load_state_dict(self, state: dict) -> None:
+        if state.keys() != self.parts.keys():
+            raise ValueError(f"has {', '.join(state)} instead of {', '.join(self.parts)}")
+        for name, part in self.parts.items():
+            if state[name].shape != part.shape:
+                raise ValueError(f"{name} is {state[name].shape} instead of {part.shape}")
+            part[...] = state[name]
+
+
+def take_arrays(state: dict, path: str, arrays: dict) -> dict:
+    """The state without its arrays, which go to `arrays` under names such as model/actor.0.weight."""
+    rest = {}
+    for name, value in state.items():
+        if isinstance(value, np.ndarray):
+            arrays[path + name] = value
+        elif isinstance(value, dict):
+            rest[name] = take_arrays(value, f"{path}{name}/", arrays)
+        else:
+            rest[name] = value
+    return rest
 
 
 def write_state(state: dict, file) -> None:
-    """Writes each array under its name, and all the rest as JSON under "state"."""
-    for part in ("model", "optimizer"):
-        state = state | state.pop(part)
-    for name, statistics in state.pop("statistics").items():
-        state |= {f"{name}.{key}": np.asarray(x) for key, x in statistics.items()}
-    arrays = {name: x for name, x in state.items() if isinstance(x, np.ndarray)}
-    np.savez(file, **arrays, state=json.dumps({name: x for name, x in state.items() if name not in arrays}))
+    """Arrays under their names, and all else as JSON text under the name state."""
+    arrays = {}
+    rest = take_arrays(state, "", arrays)
+    np.savez(file, state=json.dumps(rest), **arrays)
 
 
-def read_state(file: Path) -> dict:
-    with np.load(file, allow_pickle=False) as content:  # runs no code of the file
-        state = dict(content) | json.loads(str(content["state"]))
-    for name in ("observations", "returns"):
-        state[name] = {key: state[f"{name}.{key}"] for key in ("mean", "var", "count")}
+def read_state(path: Path) -> dict:
+    """What write_state wrote. Runs no code that the file may hold."""
+    with np.load(path, allow_pickle=False) as content:
+        state = json.loads(str(content["state"]))
+        for entry in set(content.files) - {"state"}:
+            *folders, name = entry.split("/")
+            place = state
+            for folder in folders:
+                place = place[folder]
+            place[name] = content[entry]
     return state
 
 
-def restore(kept: dict, state: dict) -> None:
-    """Gives the objects in `kept` what is theirs in a checkpoint."""
-    for name, x in kept.items():
-        if isinstance(x, np.random.Generator):
-            x.bit_generator.state = state[name]
-        else:
-            x.load_state_dict(state)
+def is_finite(model: Arrays) -> bool:
+    return bool(np.isfinite(model.vector).all())
 
 
-def fit_to_machine(args: Args, resumed: bool = False) -> Args:
-    return args  # which name nothing that a machine decides
+def episode_seeds(args: Args, episodes: int) -> list[int]:
+    """A seed for each episode of an evaluation."""
+    rng = np.random.default_rng([args.seed, 0])  # updates begin with 1
+    return rng.integers(2**31, size=episodes).tolist()
 
 
-# ------------------------------------------------------------------------------------------------------------------ Run
+def resolve(args: Args) -> Args:
+    """The arguments with what this machine decides: nothing, here."""
+    return replace(args, total_timesteps=int(args.total_timesteps))
+
+
+def prepare(args: Args) -> str:
+    """What this process computes on."""
+    threads = os.environ["OPENBLAS_NUM_THREADS"]
+    return "CPU, 1 thread" if threads == "1" else f"CPU, {threads} threads"
+
+
+def check_device(args: Args) -> None:
+    """Numpy needs none."""
+
+
+# -------------------------------------------------------------------------------------------------------- Run
 class Run:
-    """All that surrounds a training: run folder, checkpoints and resume, stop signals, status line, trackers."""
+    """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
 
-    def __init__(self, args: Args):
-        self.typed, self.args, self.launcher = args, args, ["python"]
-        self.state = self.folder = self.checkpoint = self.tracker = self.stop_signal = None
-        self.update, self.global_step, self.seconds, self.recent_returns = 0, 0, 0.0, []
-        self.resources, self.ended, self.recording = contextlib.ExitStack(), [], False
-        self.clear, self.last_status = "\r\033[K" * bool(sys.stdout and sys.stdout.isatty()), -math.inf  # of a line
-        if (args.resume, args.evaluate) != (None, None):
-            self.checkpoint, self.state = self.load()
-            self.args, self.folder = merge_arguments(args, self.state["args"]), self.checkpoint.parent.parent
-        self.args = fit_to_machine(self.args, resumed=bool(args.resume))
-        validate(self.args)
-        gc.collect()  # what it tried: pybullet draws by its client 0, which must not go away later
+    def __init__(self, args: Args, checkpoint: dict | None = None):
+        self.typed = args
+        self.args = resolve(args)
+        self.checkpoint = checkpoint  # the last one, to go on from or to record
+        self.update = checkpoint["update"] if checkpoint else 0
+        self.global_step = checkpoint["global_step"] if checkpoint else 0
+        self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
+        self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
+        self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
+        self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
+        self.rewards = []  # means of the steps in this update
+        self.kept = {}
+        self.folder = None
+        self.tracker = None
+        self.stop_signal = None
+        self.signal_handlers = {}
+        self.last_status = -math.inf
+        self.no_end_yet = True
+        self.launcher = ["python"]
 
-    def load(self) -> tuple[Path, dict]:
-        """The checkpoint that --resume or --evaluate names, a run folder's last one: its file and content."""
-        path = Path(self.args.resume or self.args.evaluate or "''")
-        file = max(path.glob(f"checkpoints/*{SUFFIX}"), key=lambda x: x.stem.isdigit() and int(x.stem), default=path)
-        if (self.args.resume and self.args.evaluate) or (file == path and (self.args.resume or not path.is_file())):
-            fail(f"{path}: --resume takes a folder with checkpoints/*{SUFFIX}, --evaluate it or one of them; not both")
-        try:
-            if damaged := zipfile.ZipFile(file).testzip():  # torch.load doesn't notice
-                raise ValueError(f"{damaged} has a wrong checksum")
-            state = read_state(file)
-            if state["script"] != Path(__file__).stem:
-                fail(f"{file}: was written by {state['script']}.py; use that script")
-            state["args"] = asdict(Args(**state["args"]))  # with the defaults of arguments that came later
-        except Exception as error:  # a damaged or hostile file can raise anything
-            fail(f"{file}: not a whole checkpoint ({type(error).__name__}: {error}); move it away or name another")
-        return file, state
+    def keep(self, **objects) -> None:
+        """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        self.kept = objects
+        if self.checkpoint:
+            restore(self.checkpoint, **objects)
 
-    def keep(self, **kept) -> None:
-        """Names what checkpoints hold: generators and all with a state_dict. A resumed run gets it back here."""
-        self.kept = kept
-        try:
-            if state := self.state:
-                restore(kept, state)
-                vars(self).update({x: state[x] for x in ("update", "global_step", "seconds", "recent_returns")})
-        except Exception as error:  # as in load
-            fail(f"{self.checkpoint}: does not fit {self.args.env_id} ({type(error).__name__}: {error})")
+    def updates(self) -> Iterator[tuple[int, bool]]:
+        """Yields the number of each update to do, and whether it has to start with fresh episodes.
 
-    def updates(self):
-        """Yields the number of each update to do, and whether fresh episodes start in it: in the first, and after each
-        checkpoint, so that a resumed run needs no environment's inner state. With --evaluate there are none to do."""
-        args, fresh_episodes, stopping = self.args, True, False
-        if args.evaluate:
-            return self.report()
+        The first has: a resumed run has no half-played episodes to go on with. With --exact-resume each one
+        after a checkpoint has, so that a run ends with the same bits, whether it was resumed there or not.
+        """
+        args = self.args
         self.open()
-        steps = args.num_updates * args.num_steps  # of each environment
-        count = min(args.checkpoints or min(10, steps // 10_000) or 1, args.num_updates)
-        if steps < 10_000 * count > 10_000:
-            print(f"--checkpoints {count}: each ends all episodes, so that none is longer than {steps // count} steps")
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
-        while self.update < args.num_updates and not stopping:
+        count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(min(count, args.num_updates))}
+        fresh_episodes = True
+        while self.update < args.num_updates:
             self.update += 1
-            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos are no training time
+            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
             yield self.update, fresh_episodes
-            fresh_episodes = self.must_stop() or self.update in planned
-            if fresh_episodes:
+            stop = self.stop_signal is not None  # asked once, since a signal can come at any line
+            is_planned = self.update in planned
+            if is_planned or (
+                stop and not args.exact_resume
+            ):  # others don't start fresh episodes, so they aren't exact
                 self.save()
-                if args.capture_video and not self.must_stop():
-                    self.record()
-                stopping = self.must_stop()  # asked only here, since a signal can come at any line
-            self.show_status(last=stopping or self.update == args.num_updates)
+            last = self.update == args.num_updates
+            self.show_status(last=stop or last)
+            if stop and not last:
+                self.leave()
+            if is_planned and args.capture_video:
+                self.record_video()
+            fresh_episodes = is_planned and args.exact_resume
         print(f"run folder: {self.folder}")
-        if self.update < args.num_updates:
-            resume = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
-            print(f"stopped after update {self.update}, which is saved; go on with: {resume}")
-            raise SystemExit(128 + self.stop_signal)
 
-    def report(self) -> None:
-        """Plays the episodes of --evaluate, which Ctrl-C ends at once."""
-        self.resources.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.SIG_DFL))
-        video, results = self.checkpoint.with_suffix(".tmp.mp4") if self.args.capture_video else None, []
-        for episode, (episodic_return, length) in enumerate(self.play(self.args.episodes, self.args.seed, video)):
-            results.append((episodic_return, length))
-            print(f"episode {episode}: return {episodic_return:.2f}, length {length}", flush=True)
-        (mean, mean_length), (std, _) = np.mean(results, 0), np.std(results, 0)
-        print(f"{self.checkpoint}: return {mean:.2f} ± {std:.2f}, length {mean_length:.1f} over {episode + 1} episodes")
-        if video:
-            print(f"video: {video.replace(self.checkpoint.with_suffix('.mp4'))}")
+    def leave(self) -> None:
+        """Ends the process after a stop signal, with the command that goes on."""
+        if self.checkpoint:
+            command = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
+            print(f"stopped; update {self.checkpoint['update']} is saved, go on with: {command}")
+        else:
+            print("stopped before the first checkpoint: nothing is saved")
+        sys.exit(128 + self.stop_signal)
 
     def open(self) -> None:
-        """Makes the run folder, or cuts the rows of a resumed one back to the checkpoint, and opens what is written."""
-        self.folder = self.folder or create_run_folder(self.args, self.typed, self.launcher)
-        lock = self.resources.enter_context((self.folder / "lock").open("a+"))
+        """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
+        machine = prepare(self.args)
+        resumed = self.args.resume is not None
+        if resumed:
+            self.folder = Path(self.args.resume)
+        else:
+            self.folder = create_run_folder(self.typed, self.args, self.launcher, machine)
+        self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
         try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, in whatever way
-        except OSError:
-            fail(f"{self.folder}: process {(self.folder / 'lock').read_text()} is training it; wait, or stop that one")
-        lock.truncate(0)
-        print(os.getpid(), end="", file=lock, flush=True)
-        machine = "".join(f", {name} {x}" for name, x in vars(self.args).items() if name in ("cuda", "num_threads"))
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done{machine}", flush=True)
-        for file in (self.folder / "metrics.csv", self.folder / "episodes.csv") if self.state else ():
-            rows = file.read_bytes().splitlines(keepends=True)  # a kill can leave half a row at the end
-            kept = [row for row in rows[1:] if (x := re.match(rb"(\d+),.*\n", row)) and int(x[1]) <= self.global_step]
-            os.truncate(file, sum(map(len, rows[:1] + kept)))
+            self.lock.acquire(blocking=False)
+        except filelock.Timeout:
+            fail(f"{self.folder}: another process is training it")
+        if resumed:
+            self.cut_back()
         if self.args.track:
-            attempt(self.track)
-        self.metrics = self.resources.enter_context((self.folder / "metrics.csv").open("a"))
-        self.episodes = self.resources.enter_context((self.folder / "episodes.csv").open("a", buffering=1))
-        threading.excepthook = lambda failure: None  # the writer's thread also hands its error to our next call
-        self.events = self.resources.enter_context(contextlib.closing(tensorboard.EventFileWriter(str(self.folder))))
-        self.events.add_event(Event(step=self.global_step + 1, session_log={"status": "START"}))
-        lines = "".join(f"    {name}: {x}\n" for name, x in vars(self.args).items())
-        self.add_event(self.global_step, {}, *text_pb("arguments", lines).value)
+            self.start_tracker()
+        self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
+        self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
+        self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
         for number in (signal.SIGINT, signal.SIGTERM):
-            self.resources.callback(signal.signal, number, signal.signal(number, self.stop))
+            self.signal_handlers[number] = signal.signal(number, self.request_stop)
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
 
-    def stop(self, number: int, frame) -> None:
+    def cut_back(self) -> None:
+        """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
+        for name, size in self.checkpoint["log_sizes"].items():
+            path = self.folder / name
+            if not path.is_file() or path.stat().st_size < size:
+                fail(f"{path}: rows from before the checkpoint are missing; restore the file or train anew")
+            os.truncate(path, size)
+        for name, value in asdict(self.checkpoint["args"]).items():
+            now = getattr(self.typed, name)
+            if name != "resume" and now != value:
+                print(f"from update {self.update + 1} on: {name} {now} instead of {value}")
+        config = json.loads((self.folder / "config.json").read_text("utf-8"))
+        resumed = config.setdefault("resumed", [])
+        resumed.append({"after_update": self.update, "arguments": asdict(self.typed)})
+        write_text(self.folder / "config.json", json.dumps(config, indent=2))
+
+    def close(self) -> None:
+        """Gives back files, signals, processes and the tracker, however the training ended."""
+        for number, handler in self.signal_handlers.items():
+            signal.signal(number, handler)
+        if "envs" in self.kept:
+            self.kept["envs"].close()
+        for name in ("tensorboard", "metrics_file", "episodes_file"):
+            if hasattr(self, name):
+                getattr(self, name).close()
+        if hasattr(self, "lock"):
+            self.lock.release()
+        if self.tracker:
+            self.tracker.finish()
+
+    def request_stop(self, number: int, frame) -> None:
         self.stop_signal = number
-        signal.signal(number, signal.SIG_DFL)  # the next one ends the process at once
-        if self.recording:
-            raise KeyboardInterrupt  # all is saved, and a video can take minutes
-        with contextlib.suppress(OSError):  # nobody may read it, and print could be in the middle of another line
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        with suppress(OSError):  # nobody may read it any more
             os.write(2, b"\nstopping after this update\n")
 
-    def must_stop(self) -> bool:
-        return self.stop_signal is not None
+    def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
+        """Counts a step of all environments, and takes down the episodes that ended in it."""
+        self.global_step += self.args.num_envs
+        self.rewards.append(rewards.sum())
+        for episode in episodes:
+            seconds = round(time.perf_counter() - self.start_time, 3)
+            self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
 
-    def note(self, global_step: int, ended: list[tuple[float, int]]) -> None:
-        """Takes down (return, length) of each episode that ended in this step; called after every step."""
-        self.ended += [(global_step, *episode, round(time.perf_counter() - self.start_time, 3)) for episode in ended]
-
-    def check_finite(self, **values) -> None:
-        """Ends the run if a value is not finite, before it gets into a checkpoint."""
-        if what := ", ".join(name for name, x in values.items() if not np.isfinite(x).all()):
-            fail(f"update {self.update}: not finite: {what}; {self.folder} holds what was saved before", status=1)
-
-    def log(self, global_step: int, metrics: dict[str, float]) -> None:
-        """Adds an update's metrics, and the episodes that ended in it, to all that is written."""
-        self.global_step, self.seconds = global_step, time.perf_counter() - self.start_time
-        episodes, self.ended = self.ended, []
-        for step, episodic_return, length, seconds in episodes:
-            self.recent_returns = [*self.recent_returns[-99:], episodic_return]
-            self.add_event(step, {"charts/episodic_return": episodic_return, "charts/episodic_length": length})
-            print(step, episodic_return, length, seconds, sep=",", file=self.episodes)
-        means = [np.mean([episode[i] for episode in episodes]) if episodes else math.nan for i in (1, 2)]
-        self.add_event(global_step, metrics := {"charts/SPS": global_step / self.seconds} | metrics)
-        if not self.metrics.tell():
-            print("global_step,charts/episodic_return,charts/episodic_length", *metrics, sep=",", file=self.metrics)
-        print(global_step, *means, *metrics.values(), sep=",", file=self.metrics, flush=True)
-
-    def add_event(self, step: int, scalars: dict[str, float], *others) -> None:
-        values = [*({"tag": name, "simple_value": x} for name, x in scalars.items()), *others]
-        self.events.add_event(Event(wall_time=time.time(), step=step, summary={"value": values}))
-
-    def save(self) -> None:
-        """Writes a checkpoint, once all rows before it are on the disk."""
-        self.events.flush()
-        for file in (self.metrics, self.episodes):
-            os.fsync(file.fileno())
-        write_state(self.snapshot(), content := io.BytesIO())
-        unfinished = self.folder / "checkpoints" / f"{self.update}{SUFFIX}.tmp"
-        with unfinished.open("wb") as file:
-            file.write(content.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        self.checkpoint = unfinished.replace(unfinished.with_suffix(""))  # is there as a whole, or not at all
-
-    def snapshot(self) -> dict:
-        progress = {name: getattr(self, name) for name in ("update", "global_step", "seconds", "recent_returns")}
-        state = {"script": Path(__file__).stem, "args": asdict(self.args), **progress}
-        for name, x in self.kept.items():
-            numpy_state = isinstance(x, np.random.Generator) and x.bit_generator.state
-            state[name] = numpy_state or (x.get_state() if hasattr(x, "get_state") else x.state_dict())
-        return state
-
-    def record(self) -> None:
-        """Plays an episode for a video, which a stop signal breaks off."""
-        with contextlib.suppress(KeyboardInterrupt):
-            video, self.recording = self.folder / "videos" / f"{self.update}.mp4", True
-            print(f"{self.clear}recording {video}", flush=True)
-            list(self.play(1, self.args.seed, unfinished := video.with_suffix(".tmp.mp4")))
-            unfinished.replace(video)
-            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", video, *"-nostdin -t 20 -vf fps=10,scale=240:-1".split()]
-            gif = subprocess.run([*command, "-f", "gif", "-"], capture_output=True).stdout  # TensorBoard shows no mp4
-            self.add_event(self.global_step, {}, {"tag": "video", "image": {"encoded_image_string": gif}})
-            if self.tracker:
-                mp4 = sys.modules["wandb"].Video
-                attempt(lambda: self.tracker.log({"video": mp4(str(video)), "global_step": self.global_step}))
-            self.recording = False
-        video.with_suffix(".tmp.mp4").unlink(missing_ok=True)
+    def log(self, metrics: dict[str, float]) -> None:
+        """Writes the episodes that ended in this update, and its metrics, to CSV files and TensorBoard."""
+        if not math.isfinite(metrics["losses/policy_loss"] + metrics["losses/value_loss"]):
+            fail(f"update {self.update}: the loss is not finite; {self.folder} has what was saved before", 1)
+        self.seconds = time.perf_counter() - self.start_time
+        for step, episodic_return, length, seconds in self.episodes:
+            print(step, episodic_return, length, seconds, sep=",", file=self.episodes_file)
+            self.tensorboard.add_scalar("charts/episodic_return", episodic_return, step)
+            self.tensorboard.add_scalar("charts/episodic_length", length, step)
+        self.episodes_file.flush()
+        returns = [episode[1] for episode in self.episodes]
+        lengths = [episode[2] for episode in self.episodes]
+        self.recent_returns = (self.recent_returns + returns)[-100:]
+        reward = np.sum(self.rewards) / (len(self.rewards) * self.args.num_envs)
+        metrics = {"charts/reward": reward, "charts/SPS": self.global_step / self.seconds, **metrics}
+        self.episodes = []
+        self.rewards = []
+        for name, value in metrics.items():
+            if not math.isnan(value):
+                self.tensorboard.add_scalar(name, value, self.global_step)
+        row = {
+            "charts/episodic_return": np.mean(returns) if returns else math.nan,
+            "charts/episodic_length": np.mean(lengths) if lengths else math.nan,
+            **metrics,
+        }
+        if not self.columns:
+            self.columns = list(row)
+            print("global_step", *self.columns, sep=",", file=self.metrics_file)
+        for name in row:
+            if name not in self.columns:
+                fail(f"update {self.update} logs a new metric, {name}: log it in all, or nan", 1)
+        values = [row.get(name, math.nan) for name in self.columns]
+        print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
+        steps = self.update * self.args.num_steps  # of each environment
+        if self.no_end_yet and not self.recent_returns and steps >= 100_000:
+            self.no_end_yet = False
+            print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
 
     def show_status(self, last: bool) -> None:
-        """A line that keeps changing on a terminal, and a line every 10 seconds in a file."""
-        if last or time.perf_counter() - self.last_status > (0.2 if self.clear else 10):
-            self.last_status, done = time.perf_counter(), self.update / self.args.num_updates
-            left = timedelta(seconds=round(min(self.seconds / done - self.seconds, 1e12)))
-            mean_return = f"{np.mean(self.recent_returns):.1f}" if self.recent_returns else "none yet"
-            status = f"{done:4.0%}  step {self.global_step:,}  {self.global_step / self.seconds:,.0f} steps/s  "
-            status += f"{left} left  mean return of the last 100 episodes {mean_return}"
-            fits = status[: shutil.get_terminal_size().columns - 1] if self.clear else status
-            print(f"{self.clear}{fits}", end="" if self.clear and not last else "\n", flush=True)
+        """A line that overwrites itself on a terminal; in a file, a line every 10 seconds."""
+        on_terminal = sys.stdout.isatty()
+        now = time.perf_counter()
+        if last or now - self.last_status > (0.2 if on_terminal else 10):
+            self.last_status = now
+            done = self.update / self.args.num_updates
+            minutes_left = (self.seconds / done - self.seconds) / 60
+            mean_return = three_digits(np.mean(self.recent_returns)) if self.recent_returns else "none yet"
+            speed = self.global_step / self.seconds
+            status = f"{done:4.0%}  step {self.global_step:,}  {speed:,.0f} steps/s  "
+            status += f"{minutes_left:.1f} min left  mean return {mean_return}"
+            with suppress(BrokenPipeError):  # of `| tee log`, which Ctrl-C ends first
+                print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
 
-    def track(self) -> None:
-        """Opens the run at Weights & Biases, which from then on follows the TensorBoard events."""
+    def save(self) -> None:
+        """Writes a checkpoint, once all that was logged before it is on the disk."""
+        if not is_finite(self.kept["model"]):
+            fail(f"update {self.update}: weights are not finite; {self.folder} has what was saved before", 1)
+        self.tensorboard.flush()
+        os.fsync(self.metrics_file.fileno())
+        os.fsync(self.episodes_file.fileno())
+        state = {
+            "script": Path(__file__).stem,
+            "args": asdict(replace(self.typed, resume=None)),
+            "update": self.update,
+            "global_step": self.global_step,
+            "seconds": self.seconds,
+            "recent_returns": self.recent_returns,
+            "columns": self.columns,
+            "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
+        }
+        for name, thing in self.kept.items():
+            state[name] = thing.state_dict()
+        path = self.folder / "checkpoints" / f"{self.update}{CHECKPOINT}"
+        unfinished = path.with_suffix(".tmp")
+        with open(unfinished, "wb") as file:
+            write_state(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)  # it is there as a whole or not at all
+        self.checkpoint = {**state, "args": self.typed, "path": path}
+
+    def record_video(self) -> None:
+        """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
+        video = self.folder / "videos" / f"{self.update}.mp4"
+        try:
+            list(evaluate(self.checkpoint, self.args, 1, video))
+            if self.tracker:
+                import wandb
+
+                self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
+        except Exception as error:  # other people's code can raise anything
+            print(f"warning: no video of update {self.update}: {describe(error)}", file=sys.stderr)
+
+    def start_tracker(self) -> None:
+        """Opens the run at Weights & Biases, which from then on follows what is written for TensorBoard."""
         import wandb
 
-        wandb.tensorboard.patch(root_logdir=str(self.folder))
-        where = {"project": self.args.wandb_project_name, "entity": self.args.wandb_entity, "name": self.folder.name}
-        run_id = re.sub(r"\W", "-", self.folder.name)
-        self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(self.args))
-        self.resources.callback(attempt, self.tracker.finish)
-        self.tracker.save(str(self.folder / Path(__file__).name), base_path=str(self.folder), policy="now")
+        wandb.tensorboard.patch(root_logdir=str(self.folder), pytorch=True)
+        args = self.args
+        name = self.folder.name
+        where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
+        run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
+        try:
+            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args))
+        except Exception as error:  # no network, no login
+            fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
+
+    def print_evaluation(self) -> None:
+        """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
+        prepare(self.args)
+        path = self.checkpoint["path"]
+        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+        video = folder / "evaluation.mp4" if self.args.capture_video else None
+        rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
+        returns = []
+        for episode in evaluate(self.checkpoint, self.args, self.args.episodes, video):
+            returns.append(episode["r"])
+            print(f"episode {len(returns)}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
+            rows.append(f"{path.name},{self.args.seed},{len(returns)},{episode['r']},{episode['l']}")
+        print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
+        if video:
+            print(f"video: {video}")
+        try:
+            write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
+        except OSError as error:  # agents may lie where nobody can write
+            print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
 
 
-def attempt(action, *arguments) -> None:
-    """Calls Weights & Biases: whatever goes wrong with it costs a warning, never the training."""
-    try:
-        action(*arguments)
-    except Exception as error:  # a tracker can fail in any way
-        print(f"warning: Weights & Biases failed, training goes on: {error}", file=sys.stderr)
+def restore(checkpoint: dict, **objects) -> None:
+    """Gives objects the states that a checkpoint has under their names."""
+    for name, thing in objects.items():
+        try:
+            thing.load_state_dict(checkpoint[name])
+        except Exception as error:  # what doesn't fit can raise anything
+            fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
 
 
-def create_run_folder(args: Args, typed: Args, launcher: list[str]) -> Path:
-    """Makes runs/{env_id}__{exp_name}__{seed}__{time} with the script and all that is needed to repeat the run."""
-    name, now = re.sub("[/:]", "_", f"{args.env_id}__{args.exp_name}__{args.seed}__"), int(time.time())
-    folder = next(x for i in range(1024) if not (x := Path("runs", f"{name}{now + i}")).exists())
+def three_digits(number: float) -> str:
+    """A number with three significant digits: 0.951, 12.3, 1,234."""
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    decimals = min(6, max(0, 2 - math.floor(math.log10(abs(number)))))
+    return f"{number:,.{decimals}f}"
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file: it has the old text or the new one, whatever happens."""
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(text, "utf-8")
+    unfinished.replace(path)
+
+
+def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine: str) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time}, with all that it takes to repeat the run."""
+    name = f"{typed.env_id}__{typed.exp_name}__{typed.seed}__".replace("/", "_").replace(":", "_")
+    now = int(time.time())
+    while (Path("runs") / f"{name}{now}").exists():  # begun in the same second
+        now += 1
+    folder = Path("runs") / f"{name}{now}"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "videos").mkdir()
-    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
+    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
     shutil.copy(__file__, folder)
-    needs = re.findall(r'^#   "([\w-]+)', Path(__file__).read_text(), re.MULTILINE)  # the metadata on top
-    versions = {one.name: one.version for name in needs for one in importlib.metadata.distributions(name=name)}
-    shell = partial(subprocess.run, shell=True, cwd=Path(__file__).resolve().parent, capture_output=True, text=True)
-    cpu = shell("grep -m 1 'model name' /proc/cpuinfo").stdout.partition(": ")[2].strip()
-    gpus = shell("nvidia-smi --query-gpu=name --format=csv,noheader").stdout
+    packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
+    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
+    gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
+    decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
     config = {
-        "arguments": asdict(typed),
-        "resolved": {name: x for name, x in asdict(args).items() if x != getattr(typed, name)},
+        "script": Path(__file__).stem,
+        "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
+        "resolved": decided,
         "command": shlex.join([*launcher, *sys.argv]),
-        "versions": {"python": sys.version.split()[0], **versions},
-        "hardware": {"cpu": cpu, "cores": os.cpu_count(), "gpus": gpus.splitlines()},
-        "git_commit": shell("git describe --always --dirty --abbrev=40 --exclude='*'").stdout.strip() or None,
+        "versions": {name: installed[name] for name in packages if name in installed},
+        "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
+        "git_commit": git_commit(),
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    config["versions"]["python"] = platform.python_version()
+    write_text(folder / "config.json", json.dumps(config, indent=2))
     return folder
 
 
-def merge_arguments(args: Args, saved: dict) -> Args:
-    """The checkpoint's arguments. Beside them the command line says how and where to evaluate, and nothing else."""
-    machine = "cuda num_threads env_threads vectorization compile cuda_graphs channels_last malloc_tuning device_ids"
-    free = {"evaluate", *(f"episodes seed capture_video backend {machine}".split() if args.evaluate else ())}
-    typed = {word.split("=")[0][2:].replace("-", "_").removeprefix("no_") for word in sys.argv if word[:2] == "--"}
-    if ":" in saved["env_id"] != args.env_id and args.evaluate and Path(args.evaluate).is_file():
-        fail(f"--evaluate: its environment {saved['env_id']} imports a module; if you trust it, type --env-id as well")
-    for name in saved.keys() - free - {"resume"}:
-        value = getattr(args, name)
-        if value != saved[name] and (name in typed or value != getattr(Args(), name)):
-            fail(f"--{name.replace('_', '-')} {value}: the checkpoint has {saved[name]}; leave the flag out")
-    return Args(**saved | {name: getattr(args, name) for name in free & saved.keys()})
+def processor() -> str:
+    """The processor's name; the kernel of Linux tells more than Python does."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
-def validate(args: Args) -> None:
-    """Ends the program with one line at the first argument that can't work; nothing has been created by then."""
-    for name, x in asdict(args).items():
-        most = 1 if name in ("gamma", "gae_lambda", "reward_gamma") else 1024 if "threads" in name else 2**63 - 1
-        least = 1e-300 * bool(re.match("total|num_(?!lev)|upd|check|episodes|learning_|clip_|max_|target_|env_t", name))
-        if type(x) in (int, float) and not least <= x <= most:
-            fail(f"--{name.replace('_', '-')} {x}: must be a number {'above 0, up' if least else 'from 0'} to {most}")
-    if args.batch_size % args.num_minibatches or args.num_updates < 1:
-        rule = f"--num-envs {args.num_envs} × --num-steps {args.num_steps} = {args.batch_size} must be a multiple of"
-        fail(f"{rule} --num-minibatches {args.num_minibatches} and at most --total-timesteps {args.total_timesteps}")
-    try:  # one reset and one step, compared with what the environment declares
-        envs = VectorEnv(args, "rgb_array" if args.capture_video else None)
-        observations = {"reset": envs.reset([0]), "step": envs.step(np.array([envs.action_space.sample()]))[0]}
-        for method, x in observations.items():
-            if x.astype(np.float32).shape[1:] != envs.observation_space.shape:
-                raise ValueError(f"declares {envs.observation_space}, {method} returned {x.shape[1:]}")
-        if args.capture_video and envs.render() is None:
-            raise ValueError("renders no pictures; leave --capture-video out, or type --no-capture-video")
-        if args.track:
-            importlib.import_module("wandb")
-    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
-        flags = f"--env-id {args.env_id}{' --capture-video' * args.capture_video}{' --track' * args.track}"
-        unknown = "; other packages' are module:Name-v0, Atari games NameNoFrameskip-v4, for ppo_atari.py"
-        fail(f"{flags}: {type(error).__name__}: {error}{unknown * isinstance(error, gym.error.UnregisteredEnv)}")
-
-
-def fail(message: str, status: int = 2):
-    """Ends the program with one line on stderr. Status 2: the user can mend it. Status 1: the run broke."""
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(status)
-
-
-def main(args: Args) -> Path | None:
-    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
-    run = Run(args)
+def git_commit() -> str | None:
+    """The commit of the repository that the script is in, if it is in one; -dirty if files have changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    folder = Path(__file__).resolve().parent
     try:
-        with run.resources:  # files, signal handlers and tracker are given back however the training ends
+        return subprocess.check_output(command, cwd=folder, stderr=subprocess.DEVNULL, text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def load_checkpoint(path: Path) -> dict:
+    """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
+    if not path.exists():
+        fail(f"{path}: there is no such file or folder")
+    if path.is_dir():
+        files = [file for file in path.glob(f"checkpoints/*{CHECKPOINT}") if file.stem.isdigit()]
+        if not files:
+            fail(f"{path}: has no checkpoints, {path / 'checkpoints'}/*{CHECKPOINT}")
+        path = max(files, key=lambda file: int(file.stem))
+    try:
+        checkpoint = read_state(path)
+        script = checkpoint["script"]
+    except Exception as error:  # a file that is something else can raise anything
+        fail(f"{path}: not a whole checkpoint: {describe(error)[:200]}; move it away, or name another")
+    if script != Path(__file__).stem:
+        fail(f"{path}: was written by {script}.py; use that script")
+    known = {field.name for field in fields(Args)}
+    checkpoint["args"] = Args(**{name: value for name, value in checkpoint["args"].items() if name in known})
+    checkpoint["path"] = path
+    return checkpoint
+
+
+def for_evaluation(args: Args) -> Args:
+    """A training's arguments, without those that say how and where it was run: these are asked for anew."""
+    options = ("seed", "episodes", "deterministic", "capture_video", "debug")
+    options += ("device", "num_threads", "env_threads", "vectorization")
+    defaults = {name: getattr(Args, name) for name in options if hasattr(args, name)}
+    return replace(args, resume=None, track=False, **defaults)
+
+
+# ------------------------------------------------------------------------------------------------------- Main
+def fail(message: str, status: int = 2):
+    """Ends the program with one line. Status 2: the user can mend it. Status 1: the run broke."""
+    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def describe(error: Exception) -> str:
+    """An error of other people's code in one line: what it is, and where it was raised if it says little."""
+    text = f"{type(error).__name__}: {error}"
+    if len(str(error)) < 40 and error.__traceback__:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text += f" (raised in {place.filename}, line {place.lineno}; --debug shows all)"
+    return text
+
+
+def check_arguments(args: Args) -> None:
+    """Ends the program at the first argument that cannot work, before anything is created."""
+    for name, (least, most) in RANGES.items():
+        value = getattr(args, name, None)
+        if value is not None and not least <= value <= most:  # nan is in no range
+            flag = name.replace("_", "-")
+            fail(f"--{flag} {value}: must be a number from {least} to {most:g}")
+    batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
+    if args.batch_size % args.num_minibatches != 0:
+        fail(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
+    if args.num_updates < 1:
+        fail(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
+    if args.track and importlib.util.find_spec("wandb") is None:
+        fail("--track: needs another package: pip install wandb")
+    check_device(args)
+    try:
+        options = json.loads(args.env_kwargs)
+    except ValueError as error:
+        fail(f"--env-kwargs {args.env_kwargs}: not JSON, such as '{{\"option\": 1}}': {error}")
+    if not isinstance(options, dict):
+        fail(f"--env-kwargs {args.env_kwargs}: must be a JSON object, such as '{{\"option\": 1}}'")
+    try:
+        check_environment(args)
+    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
+        if args.debug:
+            raise
+        hint = ""
+        if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
+            hint = "; ids of other packages are written module:Name-v0, and Atari games are for ppo_atari.py"
+        fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
+
+
+def check_environment(args: Args) -> None:
+    """Makes an environment, looks at its spaces, takes a step and draws a picture. Raises what goes wrong."""
+    options = json.loads(args.env_kwargs)
+    if args.capture_video:
+        options["render_mode"] = "rgb_array"
+    env = make_simulator(args.env_id, options)
+    check_spaces(env.observation_space, env.action_space)
+    observation, _ = env.reset(seed=0)
+    declared = env.observation_space.shape
+    if isinstance(env.observation_space, gym.spaces.Box) and np.shape(observation) != declared:
+        raise ValueError(f"declares observations of {declared}, and returned {np.shape(observation)}")
+    reward = env.step(env.action_space.sample())[1]
+    if np.size(reward) != 1:
+        raise ValueError(
+            f"returned a vector of {np.size(reward)} rewards; let a wrapper in make_env weigh and add them"
+        )
+    env.close()
+    envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
+    envs.reset([0])
+    if args.capture_video:
+        picture(envs)
+    envs.close()
+
+
+def read_arguments() -> tuple[Args, dict | None]:
+    """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
+    words = []
+    for word in sys.argv[1:]:
+        words += {"--cuda": ["--device", "cuda"], "--no-cuda": ["--device", "cpu"]}.get(word, [word])
+    args = tyro.cli(Args, description=__doc__, args=words)
+    if args.resume is None and args.evaluate is None:
+        return args, None
+    checkpoint = choose_checkpoint(args)
+    saved = checkpoint["args"]
+    if args.evaluate is not None:
+        saved = for_evaluation(saved)
+        if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
+            fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
+    return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
+
+
+def choose_checkpoint(args: Args) -> dict:
+    """The checkpoint that --resume or --evaluate names."""
+    if args.resume is not None and args.evaluate is not None:
+        fail("--resume goes on training and --evaluate plays: type one of them")
+    if args.resume is not None and not Path(args.resume or "''").is_dir():
+        fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
+    return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+
+
+def main(args: Args, checkpoint: dict | None = None) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training.
+
+    Other programs call it with Args alone; then a checkpoint's arguments hold wherever `args` has a default.
+    """
+    if checkpoint is None and (args.resume is not None or args.evaluate is not None):
+        checkpoint = choose_checkpoint(args)
+        changed = {name: value for name, value in asdict(args).items() if value != getattr(Args, name)}
+        args = replace(checkpoint["args"], **changed)
+    if args.resume is not None:
+        saved = checkpoint["args"]
+        if args.batch_size != saved.batch_size:
+            fail("--num-envs and --num-steps: updates are counted in their product, which cannot change")
+        if checkpoint["update"] >= args.num_updates:
+            longer = f"--total-timesteps above {saved.total_timesteps:.0f}"
+            print(f"{args.resume}: has ended; train it longer with {longer}")
+            return Path(args.resume)
+    check_arguments(args)
+    run = Run(args, checkpoint)
+    try:
+        if args.evaluate is not None:
+            run.print_evaluation()
+        else:
             train(run.args, run)
-    except (OSError, *NO_MEMORY) as error:  # a full disk, say
-        hint = f"; what was saved is whole, go on by --resume {run.folder}" * bool(run.checkpoint and not args.evaluate)
-        fail(f"{run.folder or 'runs'}: {error}{hint}", status=1 if run.folder else 2)
-    return None if args.evaluate else run.folder
+    except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
+        if args.debug:
+            raise
+        what = "an environment's process died: " if isinstance(error, ConnectionError | EOFError) else ""
+        saved = run.checkpoint and args.evaluate is None
+        hint = f"; what was saved is whole, go on with --resume {run.folder}" if saved else ""
+        fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)
+    finally:
+        run.close()
+    return run.folder
 
 
 if __name__ == "__main__":
-    plain = partial(re.sub, r"^(|--[\w-]+=)(\d+\.?\d*e\d+)$", lambda x: f"{x[1]}{float(x[2]):.15g}")  # 1e6 → 1000000
     try:
-        with contextlib.redirect_stdout(io.StringIO()) as page:
-            args = tyro.cli(Args, description=__doc__, args=[plain(word) for word in sys.argv[1:]])
-    finally:  # the page of --help gets the headings that Args has
-        text = page.getvalue()
-        for title, name in re.findall(r"^    # (.+)\n    (\w+):", Path(__file__).read_text(), re.MULTILINE):
-            text = re.sub(rf"(?=^  --{name.replace('_', '-')}\b)", f"\n {title}\n", text, count=1, flags=re.M)
-        print(text, end="")
-    main(args)
+        main(*read_arguments())
+    except KeyboardInterrupt:  # while an evaluation plays
+        sys.exit(130)

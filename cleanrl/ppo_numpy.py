@@ -15,9 +15,8 @@
     python cleanrl/ppo_numpy.py --resume runs/RUN
     python cleanrl/ppo_numpy.py --evaluate runs/RUN
 
-Parent: ppo.py. Changes: (1) no torch: networks, loss and Adam with every gradient by hand, derived where it is used;
-(2) environments are stepped by a loop of our own, which is faster; (3) checkpoints are .npz files; (4) no --device,
---num-threads, --torch-deterministic and --vectorization.
+Parent: ppo.py. Changes: (1) no torch: Adam and every gradient by hand; (2) a faster loop over the environments;
+(3) checkpoints are .npz files; (4) no options of torch and no --vectorization.
 Details: core-1 to core-13, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1 (--bootstrap-truncated).
 """
 
@@ -27,7 +26,6 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy reads it; threads only slow down products this small
@@ -124,24 +122,11 @@ class VectorEnv:
     def step(self, actions: np.ndarray):
         """Takes actions (N,). Returns observations (N, D); rewards (N,); dones (N,), 1 at true ends and time limits;
         the last observation of each episode that a time limit cut, by environment; "r", the return, and "l", the
-        length, of each episode that ended. This loop takes two thirds of the time of Gymnasium's vector.step."""
-        observations = []
-        rewards = np.zeros(len(actions))
-        dones = np.zeros(len(actions), np.float32)
-        truncated_obs = {}
-        episodes = []
-        for i, (env, action) in enumerate(zip(self.vector.envs, self.action_space.start + actions)):
-            observation, rewards[i], terminated, truncated, info = env.step(action)
-            if terminated or truncated:
-                dones[i] = 1.0
-                if not terminated:
-                    truncated_obs[i] = observation.astype(np.float32)
-                if "episode" in info:
-                    episode = info.pop("episode")
-                    episodes.append({"r": float(episode["r"]), "l": int(episode["l"])})
-                observation, _ = env.reset()
-            observations.append(observation)
-        return np.array(observations, np.float32), rewards, dones, truncated_obs, episodes
+        length, of each episode that ended."""
+        env_actions = self.action_space.start + actions
+        observations, rewards, dones, truncated_obs, episodes = step_each(self.vector.envs, env_actions)
+        truncated_obs = {i: last_obs.astype(np.float32) for i, last_obs in truncated_obs.items()}
+        return observations.astype(np.float32), rewards, dones, truncated_obs, episodes
 
     def state_dict(self) -> dict:
         return get_statistics(self.vector)
@@ -155,13 +140,11 @@ class VectorEnv:
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
 def init_mlp(rng: np.random.Generator, name: str, inputs: int, outputs: int, gain: float) -> dict[str, np.ndarray]:
-    """Two hidden layers of 64 units and one of outputs, by the names that ppo.py's checkpoints have for them."""
+    """Two hidden layers of 64 units and a last one, under the names that they have in ppo.py."""
     parameters = {}
-    sizes = [(inputs, 64, math.sqrt(2)), (64, 64, math.sqrt(2)), (64, outputs, gain)]
-    for layer, (fan_in, fan_out, layer_gain) in zip((0, 2, 4), sizes):
-        q, r = np.linalg.qr(rng.standard_normal((max(fan_in, fan_out), min(fan_in, fan_out))))
-        q *= np.sign(np.diag(r))  # so that every orthogonal matrix is equally likely
-        parameters[f"{name}.{layer}.weight"] = layer_gain * (q if fan_out >= fan_in else q.T)  # [core-2]
+    sizes = [(0, inputs, 64, math.sqrt(2)), (2, 64, 64, math.sqrt(2)), (4, 64, outputs, gain)]
+    for layer, fan_in, fan_out, layer_gain in sizes:
+        parameters[f"{name}.{layer}.weight"] = orthogonal(rng, fan_out, fan_in, layer_gain)  # [core-2]
         parameters[f"{name}.{layer}.bias"] = np.zeros(fan_out)
     return parameters
 
@@ -169,7 +152,7 @@ def init_mlp(rng: np.random.Generator, name: str, inputs: int, outputs: int, gai
 class MLP:
     """Two tanh layers and a linear one. A product by a.dot(b) takes half the time of a @ b where matrices are small."""
 
-    def __init__(self, names, parameters, gradients):
+    def __init__(self, names, parameters: "Arrays", gradients: "Arrays"):
         self.parameters = [parameters[name] for name in names]
         self.gradients = [gradients[name] for name in names]
 
@@ -182,10 +165,10 @@ class MLP:
         return self.h2.dot(W3.T) + b3
 
     def backward(self, d_out: np.ndarray) -> None:
-        """Writes d loss / d weights and biases, from d loss / d outputs (M, outputs).
+        """Writes the gradients of weights and biases, from the loss's derivatives by the outputs, (M, outputs).
 
-        The chain rule, one layer at a time from the last: for out = h W' + b, dW = d_out' h, db is the sum of d_out
-        over the samples, and dh = d_out W. For h = tanh(z), d tanh(z) / dz = 1 - tanh(z)^2, so dz = dh (1 - h^2).
+        The chain rule, from the last layer to the first: for out = h W' + b, dW = d_out' h, db is the sum of d_out over
+        the samples, and dh = d_out W. For h = tanh(z), dh / dz = 1 - h^2.
         """
         _, _, W2, _, W3, _ = self.parameters
         dW1, db1, dW2, db2, dW3, db3 = self.gradients
@@ -202,18 +185,6 @@ class MLP:
         ones.dot(dz1, out=db1)
 
 
-def join(arrays: dict[str, np.ndarray], dtype) -> tuple[np.ndarray, MappingProxyType]:
-    """One vector with all arrays in it, and by name the parts of it that have the arrays' shapes: what is written to a
-    part is in the vector. Adam and the gradient's norm then take one operation for all, which is far quicker."""
-    vector = np.concatenate([array.ravel() for array in arrays.values()]).astype(dtype)
-    parts = {}
-    start = 0
-    for name, array in arrays.items():
-        parts[name] = vector[start : start + array.size].reshape(array.shape)
-        start += array.size
-    return vector, MappingProxyType(parts)  # nobody can replace a part, only write to it
-
-
 class Agent:
     def __init__(self, envs: VectorEnv, args: Args, dtype=np.float32):
         rng = np.random.default_rng(args.seed)  # of the first weights
@@ -221,20 +192,12 @@ class Agent:
         self.num_actions = int(envs.action_space.n)
         critic = init_mlp(rng, "critic", obs_dim, 1, gain=1.0)  # [core-13]
         actor = init_mlp(rng, "actor", obs_dim, self.num_actions, gain=0.01)
-        self.parameter_vector, self.parameters = join({**critic, **actor}, dtype)
-        self.gradient_vector, self.gradients = join({**critic, **actor}, dtype)
-        self.gradient_vector[:] = np.nan  # a parameter whose gradient backward doesn't write ends the run
+        arrays = {**critic, **actor}
+        self.parameters = Arrays(arrays, dtype)
+        self.gradients = Arrays(arrays, dtype)
+        self.gradients.vector[:] = np.nan  # a parameter whose gradient backward doesn't write ends the run
         self.critic = MLP(critic, self.parameters, self.gradients)
         self.actor = MLP(actor, self.parameters, self.gradients)
-
-    def state_dict(self) -> dict:
-        return dict(self.parameters)
-
-    def load_state_dict(self, state: dict) -> None:
-        if state.keys() != self.parameters.keys():
-            raise ValueError(f"parameters {', '.join(state)} instead of {', '.join(self.parameters)}")
-        for name, parameter in self.parameters.items():
-            parameter[:] = state[name].reshape(parameter.shape)  # an error if it has another size
 
     def get_value(self, obs: np.ndarray) -> np.ndarray:
         return self.critic.forward(obs)[:, 0]
@@ -338,9 +301,9 @@ def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae
 def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     """Loss of a minibatch (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
 
-    log_prob, entropy, value: (M,), of the networks as they are now. Returns the derivatives of the loss, which is
-    policy_loss - ent_coef * mean(entropy) + vf_coef * value_loss, by log_prob (M,), by each entropy (one number) and by
-    value (M,); and by metric name scalars or arrays (M,) whose means over the minibatches of an update are logged.
+    log_prob, entropy, value: (M,), of the networks as they are now. Returns the derivatives of policy_loss - ent_coef *
+    mean(entropy) + vf_coef * value_loss by log_prob (M,), by each entropy (one number) and by value (M,); and by metric
+    name scalars or arrays (M,) whose means over the minibatches of an update are logged.
     """
     M = len(value)
     advantages = mb.advantages
@@ -350,17 +313,15 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     log_ratio = log_prob - mb.log_probs
     ratio = np.exp(log_ratio)
 
-    # The policy loss is -mean(min(A r, A clip(r))). The minimum's slope in r is A where A r is the smaller, and 0 where
-    # A clip(r) is, since clip(r) is constant outside its range. Where they are equal, r is inside the range, where both
-    # have the slope A, or A is 0. With r = exp(log_prob - old), dr / d log_prob = r
+    # The policy loss is -mean(min(A r, A clip(r))). Its slope in r is A where A r is the smaller one or both are equal,
+    # and 0 where A clip(r) is smaller: there r is out of range. With r = exp(log_prob - old), dr / d log_prob = r
     unclipped = advantages * ratio
     clipped = advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
     policy_losses = -np.minimum(unclipped, clipped)  # [core-8]
     d_log_prob = np.where(unclipped <= clipped, unclipped, 0.0) / -M
 
     # The value loss is mean(max((V - R)^2, (V_c - R)^2)) / 2, V_c the clipped value. Its slope in V is that of the
-    # larger square, or half of each one's where they are equal; V_c has the slope 1 inside its range and 0 outside. The
-    # half of the loss cancels the 2 of the square
+    # larger square, whose 2 the half cancels; V_c has the slope 1 inside its range and 0 outside
     error = value - mb.returns
     squared_error = error * error
     slope = error
@@ -368,8 +329,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
         change = value - mb.values
         clipped_error = mb.values + change.clip(-clip_coef, clip_coef) - mb.returns
         clipped_slope = np.where(np.abs(change) <= clip_coef, clipped_error, 0.0)
-        share = np.heaviside(squared_error - clipped_error * clipped_error, 0.5)  # 1, 1/2 or 0 for (V - R)^2
-        slope = share * error + (1.0 - share) * clipped_slope
+        slope = np.where(np.abs(error) >= np.abs(clipped_error), error, clipped_slope)
         squared_error = np.maximum(squared_error, clipped_error * clipped_error)
     d_value = args.vf_coef / M * slope
     d_entropy = -args.ent_coef / M  # [core-10]
@@ -390,8 +350,8 @@ def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
     envs = VectorEnv(args, args.num_envs)
     agent = Agent(envs, args)
-    optimizer = Adam(agent.parameter_vector, args.learning_rate, eps=1e-5)  # [core-3]
-    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run gets their states back here
+    optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3]
+    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run loads them here
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -440,9 +400,9 @@ def train(args: Args, run: "Run") -> None:
                 d_log_prob, d_entropy, d_value, mb_debug = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
                 debug.append(mb_debug)
                 agent.backward(d_log_prob, d_entropy, d_value)
-                norm = math.sqrt(agent.gradient_vector.dot(agent.gradient_vector))
-                agent.gradient_vector *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
-                optimizer.step(agent.gradient_vector)
+                norm = math.sqrt(agent.gradients.vector.dot(agent.gradients.vector))
+                agent.gradients.vector *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
+                optimizer.step(agent.gradients.vector)
             epoch_kl = np.mean([x["losses/approx_kl"] for x in debug[-args.num_minibatches :]])
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
@@ -493,7 +453,8 @@ RANGES = {  # smallest and largest value of the options that have one
 # ----------------------------------------------------------------------------------------------- Environments
 def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
     """N environments, which VectorEnv steps by itself."""
-    return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    same_step = gym.vector.AutoresetMode.SAME_STEP
+    return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=same_step)
 
 
 def close_vector(vector: gym.vector.VectorEnv) -> None:
@@ -509,13 +470,30 @@ def close_vector(vector: gym.vector.VectorEnv) -> None:
         vector.closed = True
 
 
-def ended_episodes(infos: dict) -> list[dict]:
-    """Return "r" and length "l" of each episode that ended in a step, from a vector environment's infos."""
+def step_each(envs: list[gym.Env], actions: np.ndarray):
+    """Steps each environment by its action, in two thirds of the time of Gymnasium's vector.step.
+
+    An episode that ends makes way for the next. Returns observations; rewards; dones, 1 at true ends and time
+    limits; the last observation of each episode that a time limit cut, by environment; and return "r" and
+    length "l" of each that ended.
+    """
+    observations = []
+    rewards = np.zeros(len(envs))
+    dones = np.zeros(len(envs), np.float32)
+    truncated_obs = {}
     episodes = []
-    for info in (infos.get("final_info", {}), infos):  # the second: games that ended while reset opened them
-        for i in np.flatnonzero(info.get("_episode", [])):
-            episodes.append({"r": float(info["episode"]["r"][i]), "l": int(info["episode"]["l"][i])})
-    return episodes
+    for i, (env, action) in enumerate(zip(envs, actions)):
+        observation, rewards[i], terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            dones[i] = 1.0
+            if not terminated:
+                truncated_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
+            if "episode" in info:
+                episode = info.pop("episode")
+                episodes.append({"r": float(episode["r"]), "l": int(episode["l"])})
+            observation, _ = env.reset()
+        observations.append(observation)
+    return np.array(observations), rewards, dones, truncated_obs, episodes
 
 
 def get_statistics(vector: gym.vector.VectorEnv) -> dict:
@@ -614,7 +592,7 @@ class Player:
         self.rng = np.random.default_rng([args.seed, 0, 1])
         self.envs = VectorEnv(args, 1, render_mode)
         self.agent = Agent(self.envs, args)
-        restore(checkpoint, model=self.agent, envs=self.envs)
+        restore(checkpoint, model=self.agent.parameters, envs=self.envs)
         freeze_statistics(self.envs.vector)
 
     def reset(self, seed: int) -> np.ndarray:
@@ -666,11 +644,13 @@ def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = N
     if video:
         unfinished = video.with_suffix(".tmp.mp4")
         fps = player.envs.vector.metadata.get("render_fps", 30)
+        writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
         try:
-            with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
-                episode = player.play(seeds.pop(0), writer)
+            episode = player.play(seeds.pop(0), writer)
+            writer.close()
             unfinished.replace(video)
         finally:
+            writer.close()
             unfinished.unlink(missing_ok=True)
         yield episode
     for seed in seeds:
@@ -681,6 +661,43 @@ def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = N
 # ------------------------------------------------------------------------------------------------------ Numpy
 CHECKPOINT = ".npz"  # suffix of checkpoints
 OUT_OF_MEMORY = (MemoryError,)
+
+
+def orthogonal(rng: np.random.Generator, outputs: int, inputs: int, gain: float) -> np.ndarray:
+    """A random (outputs, inputs) matrix: its rows, or its columns if they are fewer, are orthogonal and of
+    length gain."""
+    q, r = np.linalg.qr(rng.standard_normal((max(outputs, inputs), min(outputs, inputs))))
+    q *= np.sign(np.diag(r))  # so that every orthogonal matrix is equally likely
+    return gain * (q if outputs >= inputs else q.T)
+
+
+class Arrays:
+    """Arrays by name, all parts of one vector: what is written to a part is in the vector, and vice versa.
+
+    Adam and the gradient's norm take one operation for the vector, much quicker than one for each array.
+    """
+
+    def __init__(self, arrays: dict[str, np.ndarray], dtype):
+        self.vector = np.concatenate([array.ravel() for array in arrays.values()]).astype(dtype)
+        self.parts = {}
+        start = 0
+        for name, array in arrays.items():
+            self.parts[name] = self.vector[start : start + array.size].reshape(array.shape)
+            start += array.size
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.parts[name]
+
+    def state_dict(self) -> dict:
+        return self.parts
+
+    def load_state_dict(self, state: dict) -> None:
+        if state.keys() != self.parts.keys():
+            raise ValueError(f"has {', '.join(state)} instead of {', '.join(self.parts)}")
+        for name, part in self.parts.items():
+            if state[name].shape != part.shape:
+                raise ValueError(f"{name} is {state[name].shape} instead of {part.shape}")
+            part[...] = state[name]
 
 
 def take_arrays(state: dict, path: str, arrays: dict) -> dict:
@@ -716,13 +733,14 @@ def read_state(path: Path) -> dict:
     return state
 
 
-def is_finite(model: Agent) -> bool:
-    return bool(np.isfinite(model.parameter_vector).all())
+def is_finite(model: Arrays) -> bool:
+    return bool(np.isfinite(model.vector).all())
 
 
 def episode_seeds(args: Args, episodes: int) -> list[int]:
     """A seed for each episode of an evaluation."""
-    return np.random.default_rng([args.seed, 0]).integers(2**31, size=episodes).tolist()  # updates begin with 1
+    rng = np.random.default_rng([args.seed, 0])  # updates begin with 1
+    return rng.integers(2**31, size=episodes).tolist()
 
 
 def resolve(args: Args) -> Args:
@@ -779,7 +797,8 @@ class Run:
         args = self.args
         self.open()
         count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(min(count, args.num_updates))}
+        count = min(count, args.num_updates)
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
         fresh_episodes = True
         while self.update < args.num_updates:
             self.update += 1
@@ -980,7 +999,7 @@ class Run:
         where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
         run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
         try:
-            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args))
+            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
         except Exception as error:  # no network, no login
             fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
 
