@@ -67,10 +67,8 @@ def test_help_shows_every_option(script):
 
 def test_it_runs_without_modules_that_windows_lacks(in_tmp_path):
     blocked = "import sys\nfor name in ('fcntl', 'resource', 'termios', 'pwd'):\n    sys.modules[name] = None\n"
-    program = (
-        blocked
-        + f"sys.argv = ['ppo.py', '--total-timesteps', '512']\nimport runpy\nrunpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
-    )
+    program = f"{blocked}import runpy\nsys.argv = ['ppo.py', '--total-timesteps', '512']\n"
+    program += f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     (folder,) = Path("runs").iterdir()
     assert checkpoints(folder) == [1]
