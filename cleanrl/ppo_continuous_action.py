@@ -415,6 +415,11 @@ import imageio.v2 as imageio
 from torch.utils.tensorboard import SummaryWriter
 
 ACTION_SPACES = (gym.spaces.Box,)  # that this script can act in
+FAMILIES = {  # a part of the ids of another package's environments, its module, and what to install
+    "dm_control/": ("shimmy", "shimmy[dm-control]"),
+    "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium"),
+}
+gym.logger.min_level = gym.logger.ERROR  # the published ids end in v4, which Gymnasium calls out of date
 PICTURES = False  # whether this script learns from pictures
 LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
 RANGES = {  # smallest and largest value of the options that have one
@@ -425,34 +430,9 @@ RANGES = {  # smallest and largest value of the options that have one
     **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm"), (0, sys.maxsize)),
     **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
 }
-gym.logger.min_level = gym.logger.ERROR  # the published ids end in v4, which Gymnasium calls out of date
-FAMILIES = {  # a part of the ids of another package's environments, its module, and what to install
-    "dm_control/": ("shimmy", "shimmy[dm-control]"),
-    "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium"),
-}
 
 
 # ----------------------------------------------------------------------------------------------- Environments
-def make_simulator(env_id: str, options: dict) -> gym.Env:
-    """gym.make, also for ids of other packages; where MuJoCo draws pictures, they follow the agent."""
-    if "render_mode" in options and sys.platform == "linux":
-        os.environ.setdefault("MUJOCO_GL", "egl")  # no display needed; read when MuJoCo is imported
-    for part, (module, package) in FAMILIES.items():
-        if part in env_id:
-            if importlib.util.find_spec(module) is None:
-                raise ImportError(f"{module} is not installed: pip install '{package}'")
-            importlib.import_module(module)
-    env = gym.make(env_id, disable_env_checker=True, **options)
-    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # its own camera stays where the agent starts
-    if renderer:
-        for camera in range(renderer.model.ncam):
-            if renderer.model.camera(camera).name == "track":
-                renderer.camera_id = camera
-    if "dm_control/" in env_id:
-        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one follows agents that move on
-    return env
-
-
 def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
@@ -528,6 +508,26 @@ def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
             if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
                 env.update_running_mean = False
             env = env.env
+
+
+def make_simulator(env_id: str, options: dict) -> gym.Env:
+    """gym.make, also for ids of other packages; where MuJoCo draws pictures, they follow the agent."""
+    if "render_mode" in options and sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")  # no display needed; read when MuJoCo is imported
+    for part, (module, package) in FAMILIES.items():
+        if part in env_id:
+            if importlib.util.find_spec(module) is None:
+                raise ImportError(f"{module} is not installed: pip install '{package}'")
+            importlib.import_module(module)
+    env = gym.make(env_id, disable_env_checker=True, **options)
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # its own camera stays where the agent starts
+    if renderer:
+        for camera in range(renderer.model.ncam):
+            if renderer.model.camera(camera).name == "track":
+                renderer.camera_id = camera
+    if "dm_control/" in env_id:
+        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one follows agents that move on
+    return env
 
 
 def picture(envs: VectorEnv) -> np.ndarray:

@@ -422,28 +422,6 @@ RANGES = {  # smallest and largest value of the options that have one
 
 
 # ----------------------------------------------------------------------------------------------- Environments
-def flatten_mask(mask, nvec: np.ndarray) -> np.ndarray:
-    """An action mask as an environment offers it, flat: (S,). Raises ValueError if it can't be one."""
-    total = int(nvec.sum())
-    if isinstance(mask, np.ndarray) and mask.shape == (total,):
-        values = mask
-        fits = True
-    else:
-        try:
-            rows = [np.ravel(row) for row in mask]
-            values = np.concatenate(rows)
-            fits = [len(row) for row in rows] in (nvec.tolist(), [1] * total)
-        except (TypeError, ValueError):  # no rows at all, or ragged ones
-            fits = False
-    if not fits or not ((values == 0) | (values == 1)).all():
-        wanted = f"{total} values of 0 or 1, or a row of them for each component of {nvec}"
-        raise ValueError(f"the action mask {mask} is not {wanted}")
-    allows = np.logical_or.reduceat(values, np.cumsum(nvec) - nvec)  # (C,)
-    if not allows.all():
-        raise ValueError(f"the action mask {mask} allows no value of component {allows.argmin()}: end the episode")
-    return values.astype(bool)
-
-
 def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
@@ -519,6 +497,28 @@ def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
             if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
                 env.update_running_mean = False
             env = env.env
+
+
+def flatten_mask(mask, nvec: np.ndarray) -> np.ndarray:
+    """An action mask as an environment offers it, flat: (S,). Raises ValueError if it can't be one."""
+    total = int(nvec.sum())
+    if isinstance(mask, np.ndarray) and mask.shape == (total,):
+        values = mask
+        fits = True
+    else:
+        try:
+            rows = [np.ravel(row) for row in mask]
+            values = np.concatenate(rows)
+            fits = [len(row) for row in rows] in (nvec.tolist(), [1] * total)
+        except (TypeError, ValueError):  # no rows at all, or ragged ones
+            fits = False
+    if not fits or not ((values == 0) | (values == 1)).all():
+        wanted = f"{total} values of 0 or 1, or a row of them for each component of {nvec}"
+        raise ValueError(f"the action mask {mask} is not {wanted}")
+    allows = np.logical_or.reduceat(values, np.cumsum(nvec) - nvec)  # (C,)
+    if not allows.all():
+        raise ValueError(f"the action mask {mask} allows no value of component {allows.argmin()}: end the episode")
+    return values.astype(bool)
 
 
 def picture(envs: VectorEnv) -> np.ndarray:
