@@ -1031,7 +1031,8 @@ class SharedRun(Run):
     """A run of several processes, of which the first reads and writes for all."""
 
     def __init__(self, args: Args, checkpoint: dict | None = None):
-        if not dist.is_initialized():  # another program calls main
+        self.joined_here = not dist.is_initialized()  # when another program calls main
+        if self.joined_here:
             join_processes()
         super().__init__(args, checkpoint)
         self.first = dist.get_rank() == 0
@@ -1056,6 +1057,11 @@ class SharedRun(Run):
         torchrun_note().write_text(str(self.folder), "utf-8")
         if dist.get_world_size() == 1:
             print("runs as one process; start the script by torchrun for more")
+
+    def close(self) -> None:
+        super().close()
+        if self.joined_here:
+            dist.destroy_process_group()
 
     def request_stop(self, number: int, frame) -> None:
         """Heeds no second signal: torchrun hands each on to all processes, and so repeats a Ctrl-C."""
@@ -1153,7 +1159,7 @@ def fail(message: str, status: int = 2):
     """Ends the program with one line. Status 2: the user can mend it. Status 1: the run broke."""
     if os.environ.get("RANK", "0") != "0":  # mostly the first process says it too, and torchrun ends this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        time.sleep(3)
+        time.sleep(10)
     print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)
 

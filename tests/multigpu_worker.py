@@ -4,66 +4,62 @@ and notes in rankN.pt what it was given and what it did."""
 import importlib
 import os
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
-script, rank = importlib.import_module(sys.argv.pop(1)), int(os.environ["RANK"])
-notes = {"seeds": [], "minibatches": [], "updates": [], "gradients": [], "weights": []}
-update = 0
-reset, loss, step = script.VectorEnv.reset, script.ppo_loss, torch.optim.Adam.step
-act, gae = script.Agent.get_action_and_value, script.compute_gae
+script = importlib.import_module(sys.argv.pop(1))
+rank = int(os.environ["RANK"])
+notes = {"seeds": [], "rewards": [], "minibatches": [], "gradients": [], "weights": [], "steps": []}
+reset, env_step = script.VectorEnv.reset, script.VectorEnv.step
+loss, gae, adam_step = script.ppo_loss, script.compute_gae, torch.optim.Adam.step
+NOTED = 8  # optimizer steps whose minibatches, gradients and weights are kept
 
 
 def noted_reset(envs, seeds):
-    notes["seeds"] += seeds if seeds != [0] else []  # which validate gives
+    if len(seeds) > 1:  # not the one of check_environment
+        notes["seeds"] += seeds
     return reset(envs, seeds)
 
 
-def noted_gae(*arguments, **coefficients):
-    global update
-    update += 1
-    return gae(*arguments, **coefficients)
+def noted_env_step(envs, actions):
+    result = env_step(envs, actions)
+    if len(actions) > 1:
+        notes["rewards"].append(torch.as_tensor(result[1]).sum())
+    return result
 
 
-def noted_act(agent, obs, action=None, noise=None):
-    if action is not None and len(notes["minibatches"]) < 8:
-        notes["minibatches"].append([obs.clone(), action.clone()])
-        notes["updates"].append(update)
-    return act(agent, obs, action, noise)
+def noted_gae(*arguments):
+    notes["steps"].append(0)  # optimizer steps in this update
+    return gae(*arguments)
 
 
-def noted_loss(*arguments):
-    if len(notes["minibatches"][-1]) == 2:
-        notes["minibatches"][-1] += [x.clone() if isinstance(x, torch.Tensor) else x for x in arguments[3:]]
-    return loss(*arguments)
+def noted_loss(log_prob, entropy, value, mb, clip_coef, args):
+    if len(notes["minibatches"]) < NOTED:
+        notes["minibatches"].append([x.clone() for x in mb])
+    result, debug = loss(log_prob, entropy, value, mb, clip_coef, args)
+    if "KL" in os.environ:  # of each rank
+        debug["losses/approx_kl"] = float(os.environ["KL"].split()[rank])
+    return result, debug
 
 
-def noted_step(optimizer):
-    (weights,) = optimizer.param_groups[0]["params"]
-    if len(notes["gradients"]) < 8:
-        notes["weights"].append(weights.detach().clone())
-        notes["gradients"].append(weights.grad.clone())
+def noted_adam_step(optimizer):
+    parameters = optimizer.param_groups[0]["params"]
+    if len(notes["gradients"]) < NOTED:
+        notes["weights"].append([x.detach().clone() for x in parameters])
+        notes["gradients"].append([x.grad.clone() for x in parameters])
     elif os.environ.get("FAILING_RANK") == str(rank):
         raise RuntimeError("this rank was told to fail")
-    step(optimizer)
-    notes["last_weights"] = weights
+    adam_step(optimizer)
+    notes["steps"][-1] += 1
+    notes["last_weights"] = parameters
 
 
-def endless_video(*_):
-    time.sleep(1000)
-    yield
-
-
-script.VectorEnv.reset, script.ppo_loss, torch.optim.Adam.step = noted_reset, noted_loss, noted_step
-script.Agent.get_action_and_value, script.compute_gae = noted_act, noted_gae
-if rank and "FAST_CLOCK" in os.environ:  # as of a process that waits less for its environments
-    script.time = SimpleNamespace(**vars(time) | {"perf_counter": lambda: 3 * time.perf_counter()})
-if "ENDLESS_VIDEO" in os.environ:
-    script.evaluate = endless_video
+script.VectorEnv.reset, script.VectorEnv.step = noted_reset, noted_env_step
+script.ppo_loss, script.compute_gae, torch.optim.Adam.step = noted_loss, noted_gae, noted_adam_step
 script.main(tyro.cli(script.Args))
-torch.save(notes | {"last_weights": notes["last_weights"].detach()}, f"rank{rank}.pt")
+notes["last_weights"] = [x.detach() for x in notes["last_weights"]]
+notes["threads"] = sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
+torch.save(notes, f"rank{rank}.pt")
