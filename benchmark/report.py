@@ -35,6 +35,7 @@ from shared import RESULTS, ROOT, Run, fail, markdown, signed
 LONG_ENOUGH = 10  # seconds of training from which on steps per second are more than start-up and noise
 POINTS = 101  # of a curve
 PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023"]
+STAGES = ["environment", "policy", "update"]  # of an update, as release 0.2 measured them
 SHORT_SPEED = ["ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari"]
 
 # What the pages compare: a name, A, B, and of how many steps
@@ -268,12 +269,6 @@ def faster(measured: dict, ratios: str, base: str) -> str:
     return f"{measured['medians'][ratios][base]:.1f}× ({min(of_rounds):.1f}–{max(of_rounds):.1f})"
 
 
-def aligned(header: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table whose numbers, from the third column on, are on the right."""
-    text = markdown(header, rows)
-    return text.replace(f"|{'---|' * len(header)}", f"|{'---|' * 2}{'---:|' * (len(header) - 2)}", 1)
-
-
 def speed_table(results: Path) -> str:
     """Markdown: the medians of the rounds, a row for each script and set of arguments."""
     rows = []
@@ -295,7 +290,7 @@ def speed_table(results: Path) -> str:
             rows.append([*cells, faster(measured, ratios, "against")])
     header = ["script", "environment", "steps/s", "stable-baselines3, default threads",
               "stable-baselines3, 1 thread", "faster than the next row"]  # fmt: skip
-    return aligned(header, rows)
+    return markdown(header, rows)
 
 
 def short_speed_table(results: Path) -> str:
@@ -309,43 +304,43 @@ def short_speed_table(results: Path) -> str:
             speeds = [f"{medians[side]['steps_per_second']:,.0f}" for side in ("script", base)]
             name = sides_of(script, measured)[0][2]
             rows.append([name, measured["arguments"]["env_id"], *speeds, faster(measured, "ratios", base)])
-    return aligned(["script", "environment", "steps/s", "stable-baselines3", "faster"], rows)
+    return markdown(["script", "environment", "steps/s", "stable-baselines3", "faster"], rows)
 
 
 def launch_table(results: Path) -> str:
     """Markdown: how long a script takes to its first update, and the memory that it needs."""
-    lines = ["| script | launch to first update | peak memory |", "|---|---:|---:|"]
+    rows = []
     for script, measured in throughputs(results):
         launch, name = measured["medians"]["launch"], sides_of(script, measured)[0][2]
-        lines.append(f"| {name} | {launch['first_row_seconds']:.1f} s | {launch['peak_mb']:,.0f} MB |")
-    return "\n".join(lines) + "\n"
+        rows.append([name, f"{launch['first_row_seconds']:.1f} s", f"{launch['peak_mb']:,.0f} MB"])
+    return markdown(["script", "launch to first update", "peak memory"], rows)
 
 
 def stages_table(results: Path) -> str:
     """Markdown: milliseconds of an update and where they go, in scripts and in stable-baselines3 with one thread."""
-    lines = ["| | ms an update | environment | policy | update |", "|---|---:|---:|---:|---:|"]
+    rows = []
     for script, measured in throughputs(results):
         sides = [(key, f"**{name}**") for key, _, name in sides_of(script, measured)]
         for key, name in [*sides, ("1 thread", "stable-baselines3, 1 thread")]:
             side = measured["medians"].get(key, {})
             if "ms" in side:
-                parts = [f"{side['ms'][part]:.1f}" for part in ("environment", "policy", "update")]
-                lines.append(f"| {name} | {side['ms_per_update']:.1f} | {' | '.join(parts)} |")
-    return "\n".join(lines) + "\n"
+                parts = [f"{side['ms'][part]:.1f}" for part in STAGES]
+                rows.append([name, f"{side['ms_per_update']:.1f}", *parts])
+    return markdown(["", "ms an update", *STAGES], rows)
 
 
 def growth_table(measured: dict) -> str:
     """Markdown: what throughput.py --vary measured, medians of its rounds, a row for each value of the argument."""
-    rows, parts = [], ["environment", "policy", "update"]
-    first = next(iter(measured["medians"].values()))["script"]
-    parts = parts if "ms" in first else []
+    rows = []
     for value, medians in measured["medians"].items():
         script = medians["script"]
         speeds = [one[value]["script"]["steps_per_second"] for one in measured["rounds"]]
         speed = f"{script['steps_per_second']:,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})"
-        times = [f"{ms:.1f}" for ms in [script["ms_per_update"], *[script["ms"][part] for part in parts]]]
-        rows.append([value, speed, *times, f"{medians['launch']['peak_mb']:.0f} MB"])
-    return markdown([measured["options"]["vary"][0], "steps/s", "ms per update", *parts, "peak memory"], rows)
+        parts = [f"{ms:.1f}" for ms in script.get("ms", {}).values()]
+        memory = f"{medians['launch']['peak_mb']:.0f} MB"
+        rows.append([value, speed, f"{script['ms_per_update']:.1f}", *parts, memory])
+    stages = STAGES if "ms" in script else []
+    return markdown([measured["options"]["vary"][0], "steps/s", "ms per update", *stages, "peak memory"], rows)
 
 
 def time_table(results: Path) -> str:
@@ -363,18 +358,17 @@ def time_table(results: Path) -> str:
 # ------------------------------------------------------------------------------------------------------------- Pictures
 
 
-def curves_of(runs: list[Run], axis: str) -> tuple[np.ndarray, np.ndarray]:
-    """(grid (G,), curves (S, G)) of some seeds over their steps, or over seconds up to the fastest one's end."""
-    end = runs[0].total if axis == "steps" else min(run.seconds[-1] for run in runs)
-    grid = np.linspace(0, end, POINTS)
-    return grid, np.array([shared.curve(getattr(run, axis), run.returns, grid) for run in runs])
+def curves_of(runs: list[Run]) -> tuple[np.ndarray, np.ndarray]:
+    """(grid of steps (G,), curves (S, G)) of some seeds."""
+    grid = np.linspace(0, runs[0].total, POINTS)
+    return grid, np.array([shared.curve(run.steps, run.returns, grid) for run in runs])
 
 
 def seeds(count: int) -> str:
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
-def draw(rows: list[Row], path: Path, axis: str = "steps") -> None:
+def draw(rows: list[Row], path: Path) -> None:
     """The learning curves of a table, as an SVG with a panel for each row."""
     plt = shared.pictures()
     columns = min(len(rows), 4)
@@ -383,9 +377,9 @@ def draw(rows: list[Row], path: Path, axis: str = "steps") -> None:
     for panel in axes.flat[len(rows) :]:
         panel.remove()
     for panel, row in zip(axes.flat, rows):
-        shared.shade(panel, *curves_of(row.runs, axis), "tab:blue")
+        shared.shade(panel, *curves_of(row.runs), "tab:blue")
         panel.set_title(f"{row.environment}\n{seeds(len(row.runs))}", fontsize=10)
-        panel.set_xlabel("environment steps" if axis == "steps" else "seconds of training")
+        panel.set_xlabel("environment steps")
         panel.xaxis.set_major_formatter(shared.thousands)
     for panel in axes[:, 0]:
         panel.set_ylabel(f"return, last {shared.LAST} episodes")
@@ -509,7 +503,7 @@ def draw_comparison(both: dict[str, tuple[list[Run], list[Run]]], names: tuple[s
     for i, (environment, sides) in enumerate(both.items()):
         above, below = axes[0][i], axes[1][i]
         for runs, color, name in zip(sides, ("tab:orange", "tab:blue"), names):
-            shared.shade(above, *curves_of(runs, "steps"), color, f"{name}, {seeds(len(runs))}")
+            shared.shade(above, *curves_of(runs), color, f"{name}, {seeds(len(runs))}")
         above.set_title(environment, fontsize=10, pad=28)  # the legend stands between it and the curves
         above.set_xlabel("environment steps")
         above.xaxis.set_major_formatter(shared.thousands)
@@ -576,11 +570,6 @@ def compare_command(args: Compare) -> None:
 # --------------------------------------------------------------------------------------------------------- The commands
 
 
-def file_name(name: str) -> str:
-    """A name of an experiment as one of a file."""
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name).lstrip(".")[:150]
-
-
 def report_runs(paths: list[Path], output: Path) -> None:
     """Tables and curves of some run folders, into the output folder."""
     if (output / "config.json").is_file():
@@ -594,12 +583,9 @@ def report_runs(paths: list[Path], output: Path) -> None:
     text = []
     try:
         for exp_name, rows in rows_of(runs).items():
-            name = file_name(exp_name)
-            draw(rows, output / f"{name}.svg")
-            draw(rows, output / f"{name}_time.svg", "seconds")
+            draw(rows, output / f"{exp_name}.svg")
             header, *cells = result_cells(rows, times=True)
-            text.append(f"## {exp_name}\n\n{markdown(header, cells)}\n")
-            text.append(f"![over steps]({name}.svg)\n\n![over time]({name}_time.svg)\n")
+            text.append(f"## {exp_name}\n\n{markdown(header, cells)}\n![curves]({exp_name}.svg)\n")
             shared.table([header, *cells], exp_name)
         if not text:
             fail(f"{' '.join(str(path) for path in paths)}: none of the runs has ended; resume one first")
@@ -653,8 +639,8 @@ def rebuild(results: Path) -> None:
     text = all_tables(tables, results)
     if results.resolve() != RESULTS:
         for exp_name, rows in tables.items():
-            shared.write_atomically(results / f"{file_name(exp_name)}.md", text[exp_name])
-            draw(rows, results / f"{file_name(exp_name)}.svg")
+            shared.write_atomically(results / f"{exp_name}.md", text[exp_name])
+            draw(rows, results / f"{exp_name}.svg")
         print(f"{results}: {len(tables)} tables with their curves")
         return
     pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]

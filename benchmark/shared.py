@@ -302,11 +302,13 @@ def find_runs(paths: list[Path]) -> list[Run]:
     return sorted(runs.values(), key=lambda run: (run.exp_name, run.env_id, run.seed))
 
 
-JSON_COLUMNS = ["arguments", "settings", "ablation", "evaluations", "resolved", "hardware", "versions"]
+PLAIN = ["script", "exp_name", "env_id", "seed", "version"]  # columns of runs.parquet that a Run has as they are
+JSON_OF_RUN = ["arguments", "settings", "ablation", "evaluations"]  # and those that it has as JSON,
+JSON_OF_CONFIG = ["resolved", "hardware", "versions"]  # and those of its config
 
 
 def read_runs(results: Path = RESULTS):
-    """The table of kept runs as a data frame, a row a run, with JSON text in JSON_COLUMNS; empty if there is none."""
+    """The table of kept runs as a data frame, a row a run, with JSON as text; empty if there is none."""
     import pandas
 
     if not (results / RUNS).is_file():
@@ -319,7 +321,7 @@ def read_episodes(table: str, results: Path = RESULTS):
     milliseconds. Episodes of a run are in the order in which they were logged."""
     import pandas
 
-    return pandas.read_parquet(results / f"{table}.parquet")
+    return pandas.read_parquet(results / f"{table}.parquet", read_dictionary=["run"])
 
 
 def kept_runs(collection: str, results: Path = RESULTS) -> list[Run]:
@@ -341,30 +343,22 @@ def _kept_run(row: dict, episodes) -> Run:
     columns = {}
     for name in ("step", "return", "length", "milliseconds"):
         columns[name] = np.empty(0) if episodes is None else episodes[name].to_numpy(dtype=float)
-    values = {name: json.loads(row[name]) for name in JSON_COLUMNS}
-    stopped = int(row["stopped_at"])
-    config = {name: values[name] for name in ("arguments", "resolved", "hardware", "versions")}
+    values = {name: json.loads(row[name]) for name in JSON_OF_RUN + JSON_OF_CONFIG}
+    stopped_at = int(row["stopped_at"]) if row["stopped_at"] >= 0 else None
     return Run(
         name=row["run"],
-        script=row["script"],
-        exp_name=row["exp_name"],
-        env_id=row["env_id"],
-        seed=int(row["seed"]),
-        version=row["version"],
+        collection=row["collection"],
         release=row["release"],
-        arguments=values["arguments"],
-        settings=values["settings"],
-        total=stopped if stopped >= 0 else int(values["arguments"]["total_timesteps"]),
+        stopped_at=stopped_at,
+        total=int(values["arguments"]["total_timesteps"]) if stopped_at is None else stopped_at,
         ended=True,
         steps=columns["step"],
         returns=columns["return"],
         lengths=columns["length"],
         seconds=np.maximum.accumulate(columns["milliseconds"]) / 1000,
-        stopped_at=stopped if stopped >= 0 else None,
-        collection=row["collection"],
-        ablation=values["ablation"],
-        config=config | {"command": row["command"], "git_commit": row["git_commit"]},
-        evaluations=values["evaluations"],
+        config={name: row[name] for name in ("command", "git_commit")} | values,
+        **{name: row[name] for name in PLAIN},
+        **{name: values[name] for name in JSON_OF_RUN},
     )
 
 
@@ -405,29 +399,15 @@ def append_runs(runs: list[Run], collection: str = "results", results: Path = RE
 
 def _row(run: Run, collection: str, table: str) -> dict:
     """A run as a row of runs.parquet."""
-    row = {
-        "run": run.name,
-        "collection": collection,
-        "table": table,
-        "script": run.script,
-        "exp_name": run.exp_name,
-        "env_id": run.env_id,
-        "seed": run.seed,
-        "version": run.version,
-        "release": run.release or release(),
-        "stopped_at": -1 if run.stopped_at is None else run.stopped_at,
-        "command": portable(str(run.config.get("command") or "")),
-        "git_commit": str(run.config.get("git_commit") or ""),
-    }
-    values = {
-        "arguments": run.arguments,
-        "settings": run.settings,
-        "ablation": run.ablation,
-        "evaluations": run.evaluations,
-    }
-    for name in ("resolved", "hardware", "versions"):
-        values[name] = run.config.get(name) or {}
-    return row | {name: json.dumps(values[name]) for name in JSON_COLUMNS}
+    row = {"run": run.name, "collection": collection, "table": table}
+    row |= {name: getattr(run, name) for name in PLAIN}
+    row |= {name: json.dumps(getattr(run, name)) for name in JSON_OF_RUN}
+    row |= {name: json.dumps(run.config.get(name) or {}) for name in JSON_OF_CONFIG}
+    row["release"] = run.release or release()
+    row["stopped_at"] = -1 if run.stopped_at is None else run.stopped_at
+    row["command"] = portable(str(run.config.get("command") or ""))
+    row["git_commit"] = str(run.config.get("git_commit") or "")
+    return row
 
 
 def _episode_rows(run: Run):

@@ -1,0 +1,56 @@
+"""Run folders as a script leaves them, without a training: for the tests of the tools."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import numpy as np
+
+SCRIPT = textwrap.dedent(
+    '''\
+    """A script of which the tools read only its Args."""
+    from dataclasses import dataclass
+
+
+    @dataclass
+    class Args:
+        exp_name: str = "ppo"
+        seed: int = 1
+        env_id: str = "CartPole-v1"
+        total_timesteps: int = 1000
+        num_envs: int = 4
+        num_steps: int = 16
+        learning_rate: float = 2.5e-4
+        checkpoints: int | None = None
+        num_threads: int = 1
+
+
+    # ================ The run: nothing below is about PPO
+    print_nothing = True
+    '''
+)
+USUAL = {
+    "exp_name": "ppo", "seed": 1, "env_id": "Toy-v0", "total_timesteps": 1000, "num_envs": 4, "num_steps": 16,
+    "learning_rate": 2.5e-4, "checkpoints": None, "num_threads": 1,
+}  # fmt: skip
+
+
+def make_run(folder: Path, returns, script: str = SCRIPT, updates: int = 15, number: int = 1, **arguments) -> Path:
+    """A run folder below `folder` whose episodes have these returns. It has ended if it has 15 updates, of 64 steps."""
+    arguments = USUAL | arguments
+    env_id = arguments["env_id"].replace("/", "_").replace(":", "_")
+    run = folder / f"{env_id}__{arguments['exp_name']}__{arguments['seed']}__{number}"
+    run.mkdir(parents=True)
+    (run / "ppo.py").write_text(script)
+    config = {
+        "script": "ppo", "arguments": arguments, "resolved": {"num_threads": 1}, "git_commit": None,
+        "command": f"python {folder}/ppo.py --seed 1", "versions": {"numpy": np.__version__},
+        "hardware": {"cpu": "a CPU", "cores": 2, "gpus": []},
+    }  # fmt: skip
+    (run / "config.json").write_text(json.dumps(config))
+    steps = np.linspace(4, 960, len(returns)).astype(int) if len(returns) else []
+    rows = [f"{step},{value!r},{step % 50 + 1},{step / 50:.3f}" for step, value in zip(steps, map(float, returns))]
+    (run / "episodes.csv").write_text("\n".join(["global_step,episodic_return,episodic_length,seconds", *rows, ""]))
+    rows = [f"{64 * (i + 1)},0.0" for i in range(updates)]
+    (run / "metrics.csv").write_text("\n".join(["global_step,charts/episodic_return", *rows, ""]))
+    return run
