@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs behind the README's table of ppo.py: three environments, five seeds.
-# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
+# What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 python benchmark/sweep.py --command "python cleanrl/ppo.py" --num-seeds 5 \
     --env-ids CartPole-v1 Acrobot-v1 MountainCar-v0 "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs behind docs/ppo_multidiscrete.md: the tests' example with and without its mask, ten seeds.
-# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
+# What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 export PYTHONPATH="$PWD/tests${PYTHONPATH:+:$PYTHONPATH}" # tests/environments.py
 sizes="--total-timesteps 40000 --num-steps 64 --learning-rate 2.5e-3 --checkpoints 1"

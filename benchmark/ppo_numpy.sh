@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The runs behind the table of docs/ppo_numpy.md: three environments, five seeds, and Taxi-v4, three.
-# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
+# What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 status=0
 python benchmark/sweep.py --command "python cleanrl/ppo_numpy.py" --num-seeds 5 \

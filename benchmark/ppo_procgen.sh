@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ppo_procgen.py on the three games with published results, three seeds, easy levels without a limit; then each once on
 # 200 levels, with levels that training never saw as the test set (evaluation.csv).
-# What is typed after it goes to sweep.py: --workers 2, --status, --slurm, --num-seeds 1 …
+# What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 status=0
 python benchmark/sweep.py --command "python cleanrl/ppo_procgen.py --precision bf16" --num-seeds 3 \

@@ -143,6 +143,7 @@ def option_names(words: list[str]) -> list[str]:
 
 def read_arguments(script: Path, words: list[str]) -> dict:
     """The script's arguments with these words typed, as config.json has them. Raises ValueError if it refuses them."""
+    words = [word for word in words if word not in ("--cuda", "--no-cuda")]  # as the scripts take them for --device
     kind = script_args(script)
     known = {f"--{one.name.replace('_', '-')}" for one in fields(kind)}
     for option in option_names(words):
@@ -150,7 +151,7 @@ def read_arguments(script: Path, words: list[str]) -> dict:
             raise ValueError(f"{script.name} has no option {option}; `python {script} --help` lists them")
     try:
         arguments = tyro.cli(kind, args=words, console_outputs=False)
-    except SystemExit:
+    except (SystemExit, TypeError):  # TypeError: tyro looks for the help of a class whose module is gone
         raise ValueError(f"{script.name} does not take these values: {shlex.join(words)}") from None
     return json.loads(json.dumps(asdict(arguments)))
 
@@ -308,6 +309,7 @@ class Sweep:
                 for job in self.running:
                     if job.process.poll() is not None:
                         self.end(job)
+                show(self)
                 if self.stops:
                     for job in self.running:
                         self.stop(job)
@@ -479,10 +481,10 @@ def look(jobs: list[Job]) -> None:
             job.state = "running"
         elif runs and last_checkpoint(runs[-1]):
             job.state, job.note = "interrupted", f"can go on from update {last_checkpoint(runs[-1])}"
+        elif others and not runs:
+            job.note = f"{others[-1]} is of another version of {job.script.name}"
         elif job.log.is_file():
             job.note = f"ended without a checkpoint; see {job.log}"
-        elif others:
-            job.note = f"{others[-1]} is of another version of {job.script.name}"
 
 
 # ---------------------------------------------------------------------------------------------------------- The command

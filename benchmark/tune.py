@@ -24,10 +24,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import filelock
 import numpy as np
 import sweep
 import tyro
-from shared import curve, difference_interval, fail, identity, planned_steps, table, version
+from shared import curve, difference_interval, fail, identity, last_step, planned_steps, table, version
 
 try:
     import optuna
@@ -38,10 +39,12 @@ try:
 except ImportError as error:
     fail(f"{error.name} is not installed; pip install -e '.[tune]'")
 
+warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats are experimental since 2021
 SPACES = Path(__file__).with_name("spaces.toml")
 POINTS = 20  # of a run, at which it can be pruned
 BEST = 3  # trials that are confirmed
 HOPELESS = 5  # trials after which a search ends if all have failed
+RETRY = RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)  # queues a trial again, with its values
 
 
 @dataclass
@@ -75,34 +78,8 @@ class Stopped(Exception):
 # ----------------------------------------------------------------------------------------------------- What is searched
 
 
-def read_space(args: Args) -> dict[str, list | dict]:
-    """The choices or the range of each hyperparameter, less those that the command types. Raises ValueError."""
-    try:
-        space = tomllib.loads(args.space.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--space {args.space}: can't be read ({error}); name a file like {SPACES.name}") from None
-    start, options = sweep.split_command(args.command)
-    script = Path(start[-1])
-    if all(isinstance(table, dict) and "low" not in table for table in space.values()):  # tables of several scripts
-        names = [name for name in space if script.stem.startswith(name)]
-        space = space.get(max(names, key=len, default="ppo"), {})
-    typed = {name.removeprefix("--").removeprefix("no-") for name in sweep.option_names(options)}
-    space = {name: spec for name, spec in space.items() if name.replace("_", "-") not in typed}
-    if not space:
-        raise ValueError(f"--space {args.space}: has nothing for {script.name} that the command leaves open")
-    for name, spec in space.items():
-        try:
-            first = spec[0] if isinstance(spec, list) else spec["low"]
-            suggest(FixedTrial({name: first}), name, spec)
-        except (ValueError, TypeError, KeyError, IndexError):
-            raise ValueError(
-                f"--space {args.space}: {name} = {spec} is no list of choices and no range; write [1, 2] or "
-                "{ low = 1e-4, high = 1e-2, log = true }"
-            ) from None
-    return space
-
-
 def suggest(trial: Trial | FixedTrial, name: str, spec: list | dict):
+    """A value of the hyperparameter: one of the choices in a list, or a number of a range."""
     if isinstance(spec, list):
         return trial.suggest_categorical(name, spec)
     if isinstance(spec["low"], int) and isinstance(spec["high"], int):
@@ -110,35 +87,58 @@ def suggest(trial: Trial | FixedTrial, name: str, spec: list | dict):
     return trial.suggest_float(name, **spec)
 
 
+def read_space(args: Args) -> dict[str, list | dict]:
+    """The choices or the range of each hyperparameter, less those that the command types. Raises ValueError."""
+    start, options = sweep.split_command(args.command)
+    script = Path(start[-1])
+    try:
+        space = tomllib.loads(args.space.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--space {args.space}: can't be read ({error}); name a file like {SPACES.name}") from None
+    if all(isinstance(table, dict) and "low" not in table for table in space.values()):  # tables of several scripts
+        names = [name for name in space if script.stem.startswith(name)]
+        space = space.get(max(names, key=len, default="ppo"), {})
+    for option in sweep.option_names(options):
+        for name in (option.removeprefix("--"), option.removeprefix("--no-")):
+            space.pop(name, None)
+            space.pop(name.replace("-", "_"), None)
+    if not space:
+        raise ValueError(f"--space {args.space}: has nothing for {script.name} that the command leaves open")
+    for name, spec in space.items():
+        try:
+            first = spec[0] if isinstance(spec, list) else spec["low"]
+            suggest(FixedTrial({name: first}), name, spec)
+        except (ValueError, TypeError, KeyError, IndexError):
+            form = "write choices, [1, 2], or a range, { low = 1e-4, high = 1e-2, log = true }"
+            raise ValueError(f"--space {args.space}: {name} = {spec} is neither; {form}") from None
+    return space
+
+
 def read_targets(args: Args) -> dict[str, tuple[float, float]]:
     """By environment the returns that score 0 and 1; for one without targets the score is the return. Raises
     ValueError."""
     if not args.targets and len(args.env_ids) == 1:
         return {args.env_ids[0]: (0.0, 1.0)}
-    form = " ".join(f"{env_id}=LOW:HIGH" for env_id in args.env_ids)
-    mistake = ValueError(f"--targets: give each environment the returns that score 0 and 1: --targets {form}")
     targets = {}
-    for word in args.targets:
-        env_id, _, ends = word.rpartition("=")
-        try:
+    try:
+        for word in args.targets:
+            env_id, _, ends = word.rpartition("=")
             low, high = [float(end) for end in ends.split(":")]
-        except ValueError:
-            raise mistake from None
-        if not -math.inf < low < high < math.inf:
-            raise mistake
-        targets[env_id] = low, high
+            if -math.inf < low < high < math.inf:
+                targets[env_id] = low, high
+    except ValueError:
+        targets = {}
     if targets.keys() != set(args.env_ids):
-        raise mistake
+        form = " ".join(f"{env_id}=LOW:HIGH" for env_id in args.env_ids)
+        raise ValueError(f"--targets: type for each environment the returns that score 0 and 1: --targets {form}")
     return targets
 
 
 def make_trial(args: Args, values: dict, num_seeds: int, start_seed: int) -> list[sweep.Job]:
     """The runs of some hyperparameters, the first seed of every environment first. Raises ValueError."""
     grid = [f"{name}={x:.6g}" if isinstance(x, float) else f"{name}={x}" for name, x in values.items()]
-    wanted = sweep.Args(env_ids=args.env_ids, command=args.command, grid=grid)
-    wanted.num_seeds = num_seeds
-    wanted.start_seed = start_seed
-    return sweep.make_jobs(wanted)
+    seeds = {"num_seeds": num_seeds, "start_seed": start_seed}
+    return sweep.make_jobs(sweep.Args(env_ids=args.env_ids, command=args.command, grid=grid, **seeds))
 
 
 # ----------------------------------------------------------------------------------------------------------- The search
@@ -153,11 +153,11 @@ def returns_at(run: Path, steps: list[float]) -> np.ndarray:
 
 
 def result_of(job: sweep.Job) -> float:
-    return returns_at(sweep.matching_runs(job)[-1], [math.inf])[0]
+    return float(returns_at(sweep.matching_runs(job)[-1], [math.inf])[0])
 
 
 class TrialRuns:
-    """The runs of a trial, made one after another, with what they report to Optuna on the way."""
+    """The runs of a trial, made one after another, and what they report to Optuna on the way."""
 
     def __init__(self, tuner: "Tuner", trial: Trial, jobs: list[sweep.Job]):
         self.tuner = tuner
@@ -171,10 +171,10 @@ class TrialRuns:
 
     def run(self) -> float:
         """Makes the runs and returns the trial's value. Raises TrialPruned, TrialFailed or Stopped."""
-        tuner = self.tuner
+        args = self.tuner.args
         for job in self.jobs:
-            sweep.Sweep([job], tuner.args.workers, tuner.args.threads, tuner.stops).run(self.look)
-            if tuner.stops and job.state != "done":
+            sweep.Sweep([job], args.workers, args.threads, self.tuner.stops).run(self.look)
+            if self.tuner.stops and job.state != "done":
                 raise Stopped
             if job.state == "failed":
                 raise TrialFailed(f"{job.note}: {job.log.read_text(errors='replace').strip().splitlines()[-1]}")
@@ -184,11 +184,11 @@ class TrialRuns:
             result = result_of(job)
             if math.isnan(result):
                 raise TrialFailed(f"no episode ended in {sweep.matching_runs(job)[-1]}")
-            self.scores.append(tuner.score(job, result))
+            self.scores.append(self.tuner.score(job, result))
         return float(np.mean(self.scores))
 
     def look(self, current: sweep.Sweep) -> None:
-        """Called while a run is made: reports, and stops a run that shall be pruned."""
+        """Called while a run is made: reports, and stops a run that is to be pruned."""
         if not current.running or self.pruned or time.monotonic() - self.last_look < 0.5:
             return
         self.last_look = time.monotonic()
@@ -202,19 +202,20 @@ class TrialRuns:
     def report(self, job: sweep.Job) -> None:
         """Tells Optuna the mean score at every point that the run has passed, with those of the runs before it."""
         runs = sweep.matching_runs(job)
-        last = sweep.last_rows(runs[-1] / "metrics.csv", 2) if runs else []
-        if not last:
+        if not runs:
             return
         total = planned_steps(job.arguments)
-        passed = int(POINTS * float(last[-1]["global_step"]) / total)
-        points = range(self.reported - POINTS * len(self.scores) + 1, passed + 1)
+        before = POINTS * len(self.scores)
+        points = range(self.reported - before + 1, POINTS * last_step(runs[-1]) // total + 1)
         for point, mean_return in zip(points, returns_at(runs[-1], [total * point / POINTS for point in points])):
-            self.reported = POINTS * len(self.scores) + point
+            self.reported = before + point
             if not math.isnan(mean_return):
                 self.trial.report(float(np.mean([*self.scores, self.tuner.score(job, mean_return)])), self.reported)
 
 
 class Tuner:
+    """Makes trials until there are enough. All that a trial needs is in the storage and in its run folders."""
+
     def __init__(self, args: Args, space: dict, targets: dict, study: optuna.Study, stops: list[int]):
         self.args = args
         self.space = space
@@ -222,97 +223,114 @@ class Tuner:
         self.study = study
         self.stops = stops
         self.interrupted = []  # numbers of trials that the stop of this process ended
+        self.suspects = {}  # when this process saw first that a trial was lost, by the trial's number
 
     def score(self, job: sweep.Job, mean_return: float) -> float:
         low, high = self.targets[job.env_id]
         return (mean_return - low) / (high - low)
 
     def objective(self, trial: Trial) -> float:
-        if self.is_surplus(trial):
-            trial.set_user_attr("surplus", True)
-            raise optuna.TrialPruned
         try:
+            time.sleep(0.2)  # for the first heartbeat, which another thread writes
+            trial.set_user_attr("begun", trial.number)
             if self.stops:
                 raise Stopped
             values = {name: suggest(trial, name, spec) for name, spec in self.space.items()}
             jobs = make_trial(self.args, values, self.args.num_seeds, self.args.start_seed)
-            print(f"trial {trial.number}: {' '.join(jobs[0].point)}", flush=True)
+            say(f"trial {trial.number}: {' '.join(jobs[0].point)}")
             return TrialRuns(self, trial, jobs).run()
         except Stopped:
             self.interrupted.append(trial.number)
             raise
-        except (TrialFailed, ValueError) as error:  # ValueError: the script refuses the values
+        except (TrialFailed, ValueError) as error:  # ValueError: the script does not take the values
             trial.set_user_attr("error", str(error))
             raise TrialFailed(str(error)) from error
 
-    def is_surplus(self, trial: Trial) -> bool:
-        """Whether another process began the last trial at the same time. One that goes on with another never is."""
-        trials = self.study.get_trials(deepcopy=False)
-        if is_retry(trials[trial.number]):
-            return False
-        earlier = [one for one in trials[: trial.number] if not is_retry(one) and "surplus" not in one.user_attrs]
-        return len(earlier) >= self.args.trials
-
-    def tell(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Called after each trial; ends a search in which everything fails."""
-        if "surplus" not in trial.user_attrs and trial.number not in self.interrupted:
-            print(describe(trial), flush=True)
-        ended = [one for one in counted(study) if one.state.is_finished()]
-        if len(ended) >= HOPELESS and all(one.state == TrialState.FAIL for one in ended):
+    def after_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        say(describe(trial))
+        trials = counted(study)
+        waiting = any(one.state == TrialState.WAITING for one in trials)
+        if (len(trials) >= self.args.trials and not waiting) or is_hopeless(trials):
             study.stop()
 
     def run(self) -> None:
-        """Makes trials until there are enough and all have ended, those of other processes too."""
+        """Returns when there are enough trials and all have ended, those of other processes too."""
         while not self.stops:
             fail_stale_trials(self.study)
             trials = counted(self.study)
             waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
             count = self.args.trials - len(trials) + len(waiting)
             if count > 0:
-                workers = min(self.args.workers, count)
+                how = {"n_jobs": min(self.args.workers, count), "catch": TrialFailed, "callbacks": [self.after_trial]}
                 try:
-                    self.study.optimize(self.objective, count, n_jobs=workers, catch=TrialFailed, callbacks=[self.tell])
+                    self.study.optimize(self.objective, count, **how)
                 except Stopped:
                     break
-                ended = [one for one in counted(self.study) if one.state.is_finished()]
-                if len(ended) >= HOPELESS and all(one.state == TrialState.FAIL for one in ended):
-                    fail(f"all {len(ended)} trials failed; the last: {ended[-1].user_attrs.get('error')}", status=1)
-            elif any(trial.state == TrialState.RUNNING for trial in trials):
+                trials = counted(self.study)
+                if is_hopeless(trials):
+                    fail(f"all {len(trials)} trials failed; the last: {trials[-1].user_attrs.get('error')}", status=1)
+            elif self.find_lost(trials) or any(trial.state == TrialState.RUNNING for trial in trials):
                 time.sleep(1.0)
             else:
                 return
         for number in self.interrupted:  # they wait in the storage for whoever comes next
-            RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)(
-                self.study, self.study.get_trials()[number]
-            )
-        print("stopped; the same command goes on", flush=True)
+            RETRY(self.study, self.study.get_trials()[number])
+        say("stopped; the same command goes on")
         raise SystemExit(128 + self.stops[0])
 
-
-def is_retry(trial: FrozenTrial) -> bool:
-    """Whether the trial goes on with one whose process ended."""
-    return RetryHeartbeatStaleTrialCallback.retried_trial_number(trial) is not None
+    def find_lost(self, trials: list[FrozenTrial]) -> bool:
+        """Whether there are trials whose process was killed before the first heartbeat, or after a trial was given up
+        and before its retry was there. They are retried after a while, since the process may only be slow."""
+        now = time.monotonic()
+        suspects = {}
+        for trial in trials:
+            never_begun = trial.state == TrialState.RUNNING and trial.user_attrs.get("begun") != trial.number
+            given_up = trial.state == TrialState.FAIL and "error" not in trial.user_attrs
+            if not never_begun and not given_up:
+                continue
+            suspects[trial.number] = self.suspects.get(trial.number, now)
+            if now - suspects[trial.number] > self.args.grace:
+                try:
+                    if never_begun:
+                        self.study.tell(trial.number, state=TrialState.FAIL)
+                    RETRY(self.study, self.study.get_trials()[trial.number])
+                except (OptunaError, ValueError):  # another process was faster
+                    continue
+        self.suspects = suspects
+        return bool(suspects)
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials of a search: not those that another one goes on with, and none that was one too many."""
+    """The trials of a search, less those that another one goes on with."""
     trials = study.get_trials(deepcopy=False)
     continued = set()
     for trial in trials:
         continued.update(RetryHeartbeatStaleTrialCallback.retry_history(trial))
-    return [trial for trial in trials if trial.number not in continued and "surplus" not in trial.user_attrs]
+    return [trial for trial in trials if trial.number not in continued]
+
+
+def is_hopeless(trials: list[FrozenTrial]) -> bool:
+    ended = [trial.state for trial in trials if trial.state.is_finished()]
+    return len(ended) >= HOPELESS and set(ended) == {TrialState.FAIL}
 
 
 # ------------------------------------------------------------------------------------------------------ What came of it
 
 
+def say(line: str) -> None:
+    print(line + "\n", end="", flush=True)  # in one piece, since trials print from several threads
+
+
 def describe(trial: FrozenTrial) -> str:
     """A trial that has ended, in a line."""
-    state = "failed" if trial.state == TrialState.FAIL else trial.state.name.lower()
-    result = "" if trial.value is None else f" at {trial.value:.2f}"
-    reason = f" ({trial.user_attrs['error']})" if "error" in trial.user_attrs else ""
-    values = [f"{name} {x:.4g}" if isinstance(x, float) else f"{name} {x}" for name, x in trial.params.items()]
-    return f"trial {trial.number}: {state}{result}{reason}: {', '.join(values)}"
+    words = [f"trial {trial.number}:", trial.state.name.lower().replace("fail", "failed")]
+    if trial.value is not None:
+        words.append(f"at {trial.value:.2f}")
+    if "error" in trial.user_attrs:
+        words.append(f"({trial.user_attrs['error']})")
+    for name, value in trial.params.items():
+        words.append(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}")
+    return " ".join(words)
 
 
 def confirm(args: Args, best: list[FrozenTrial]) -> None:
@@ -331,25 +349,36 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
         for name, candidate in candidates.items():
             results[name] = np.array([result_of(job) for job in candidate if job.env_id == env_id])
             difference, low, high = difference_interval(results["defaults"], results[name], paired=False)
-            cells = ["", ""] if name == "defaults" else [f"{difference:.2f}", f"[{low:.2f}, {high:.2f}]"]
-            rows.append([env_id, name, f"{results[name].mean():.2f}", *cells])
+            rows.append([env_id, name, *(f"{x:.2f}" for x in (results[name].mean(), difference))])
+            rows[-1].append(f"[{low:.2f}, {high:.2f}]")
     table(rows, f"{args.confirm} fresh seeds")
 
 
 # ---------------------------------------------------------------------------------------------------------- The command
 
 
+class SQLiteStorage(RDBStorage):
+    """SQLite locks no rows, so that two threads or processes could both take the same waiting trial; a file does it."""
+
+    def __init__(self, path: Path, **options):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.lock = filelock.FileLock(f"{path}.lock")
+        super().__init__(f"sqlite:///{path}", {"connect_args": {"timeout": 60}}, **options)
+
+    def set_trial_state_values(self, *args, **kwargs) -> bool:
+        with self.lock:
+            return super().set_trial_state_values(*args, **kwargs)
+
+
 def open_storage(args: Args) -> RDBStorage:
     """Raises ValueError with one line if it can't be opened."""
-    options = {}
-    if args.storage.startswith("sqlite:///"):
-        Path(args.storage.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-        options = {"connect_args": {"timeout": 60}}
     heartbeat = {"heartbeat_interval": max(1, args.grace // 4), "grace_period": args.grace}
-    heartbeat["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(inherit_intermediate_values=True)
+    heartbeat["heartbeat_stale_trial_callback"] = RETRY
     for attempt in range(3):  # if two processes make the tables at once, one of them fails
         try:
-            return RDBStorage(args.storage, options, **heartbeat)
+            if args.storage.startswith("sqlite:///"):
+                return SQLiteStorage(Path(args.storage.removeprefix("sqlite:///")), **heartbeat)
+            return RDBStorage(args.storage, **heartbeat)
         except (SQLAlchemyError, OptunaError, ImportError, OSError, RuntimeError, ValueError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             time.sleep(attempt)
@@ -374,7 +403,6 @@ def main(args: Args) -> None:
     same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, space, version(job.script)]
     name = f"{job.script.stem}_{hashlib.sha256(json.dumps(same).encode()).hexdigest()[:8]}"
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    warnings.simplefilter("ignore", ExperimentalWarning)
     storage = open_storage(args)
     try:
         pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=POINTS // 4)

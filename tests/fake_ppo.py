@@ -1,7 +1,7 @@
 """A script in the format of the run folders that trains nothing, for tests of the tools that start scripts.
 
 Its returns are the better the nearer --x is to 0.3. It notes every update in the file `updates`. With --hold it waits
-in the middle while there is a file `hold`, and with --crash it ends there with status 1, once if the file `once` exists.
+in the middle while there is a file `hold`. With --crash it ends there with status 1, unless there is a file `once`.
 """
 
 import json
@@ -21,7 +21,7 @@ class Args:
     exp_name: str = Path(__file__).stem
     env_id: str = "A"
     seed: int = 1
-    total_timesteps: int = 2000
+    total_timesteps: int | float = 2000
     num_envs: int = 1
     num_steps: int = 100
     checkpoints: int | None = None
@@ -66,7 +66,7 @@ def main(args):
     lock = filelock.FileLock(folder / "lock", blocking=False)
     lock.acquire()
     print("threads", os.environ["OMP_NUM_THREADS"], flush=True)
-    updates = args.total_timesteps // 100
+    updates = int(args.total_timesteps) // 100
     for update in range(first, updates + 1):
         while update == updates // 2 and args.x >= args.hold and not stops and Path("hold").exists():
             time.sleep(0.01)
@@ -75,7 +75,9 @@ def main(args):
             sys.exit("fake_ppo: a crash in the middle")
         with (folder / "episodes.csv").open("a") as file:
             for step in (50, 100):
-                print((update - 1) * 100 + step, -abs(args.x - 0.3) * (updates + 1 - update), 50, 0.1, sep=",", file=file)
+                print(
+                    (update - 1) * 100 + step, -abs(args.x - 0.3) * (updates + 1 - update), 50, 0.1, sep=",", file=file
+                )
         with (folder / "metrics.csv").open("a") as file:
             print(update * 100, 1000.0, sep=",", file=file)
         with open("updates", "a") as file:

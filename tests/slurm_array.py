@@ -1,4 +1,4 @@
-"""benchmark/slurm.sh on a real Slurm of one machine. `make test-slurm` runs it; `make test` doesn't, as it needs root."""
+"""benchmark/slurm.sh on a real Slurm of one machine. `make test-slurm` runs it; `make test` doesn't: it needs root."""
 
 import contextlib
 import csv
