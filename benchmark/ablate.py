@@ -289,7 +289,7 @@ def keep(args: Args) -> int:
                 beside.append(untouched)  # of another machine than the kept one, or the same, which isn't added again
     if not found:
         fail(f"--folder {args.folder}: none of its runs has ended; see `status`")
-    added = shared.append_runs(new, "ablations") + shared.append_runs(beside, "beside")
+    added = shared.append_runs(new, "ablations", RESULTS) + shared.append_runs(beside, "beside", RESULTS)
     print(f"{added} runs added to {RESULTS}; `python benchmark/ablate.py report` makes the tables anew")
     return 0
 
