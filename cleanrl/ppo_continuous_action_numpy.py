@@ -121,7 +121,7 @@ class RunningStatistics:
         self.count = total
 
     def state_dict(self) -> dict:
-        return {"mean": self.mean, "var": self.var, "count": self.count}
+        return {"mean": np.asarray(self.mean), "var": np.asarray(self.var), "count": self.count}
 
     def load_state_dict(self, state: dict) -> None:
         if state["mean"].shape != self.mean.shape or state["var"].shape != self.mean.shape:

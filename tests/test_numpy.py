@@ -1,10 +1,14 @@
-"""The numpy scripts: gradients written by hand against torch's autograd on their parents, and no torch at run time."""
+"""The numpy scripts: every gradient by hand against torch's autograd on their parents, and no torch at run time."""
 
 import json
+import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import ppo
 import ppo_continuous_action
@@ -13,210 +17,275 @@ import ppo_numpy
 import pytest
 import torch
 
+PARENTS = {ppo_numpy: ppo, ppo_continuous_action_numpy: ppo_continuous_action}
+both = pytest.mark.parametrize("script", PARENTS)
+# Two checkpoints and a few seconds; episodes of 20 steps for the continuous one
+SHORT = {
+    ppo_numpy: ["--total-timesteps", "4096"],
+    ppo_continuous_action_numpy: [
+        *("--env-id", "Pendulum-v1", "--env-kwargs", '{"max_episode_steps": 20}', "--total-timesteps", "2048"),
+        *("--num-envs", "2", "--num-steps", "128", "--num-minibatches", "4"),
+    ],
+}
 
-def torch_twin(agent: ppo_numpy.Agent, obs_dim: int, num_actions: int) -> ppo.Agent:
-    """ppo.py's agent with the same weights."""
-    twin = ppo.Agent(obs_dim, num_actions).to(torch.float64 if agent.parameters.dtype == np.float64 else torch.float32)
-    twin.load_state_dict({name: torch.from_numpy(weight.copy()) for name, weight in agent.state_dict().items()})
-    return twin
 
-
-def minibatch(rng, M, obs_dim, num_actions, dtype, spread):
-    """Observations, actions and what a rollout would have stored; `spread` is how far the policy has moved."""
-    agent = ppo_numpy.Agent(obs_dim, num_actions, rng, dtype)
-    agent.parameters += 0.3 * rng.normal(size=agent.parameters.shape)
-    obs = rng.normal(size=(M, obs_dim)).astype(dtype)
-    actions = rng.integers(num_actions, size=M)
-    _, log_prob, _, value = agent.get_action_and_value(obs, actions)
+def make_batch(script, spread, num_actions=3, M=64, dtype=np.float64):
+    """An agent, torch's agent with the same weights, and a minibatch; `spread` is how far the policy has moved."""
+    rng = np.random.default_rng(1)
+    discrete = script is ppo_numpy
+    spaces = SimpleNamespace(
+        observation_space=gym.spaces.Box(-1, 1, (4,)),
+        action_space=gym.spaces.Discrete(num_actions) if discrete else gym.spaces.Box(-1, 1, (num_actions,)),
+    )
+    agent = script.Agent(spaces, script.Args(), dtype)
+    agent.parameters.vector += 0.3 * rng.normal(size=agent.parameters.vector.shape).astype(dtype)
+    twin = PARENTS[script].Agent(spaces, PARENTS[script].Args()).to(torch.from_numpy(agent.parameters.vector).dtype)
+    twin.load_state_dict({name: torch.tensor(array) for name, array in agent.parameters.state_dict().items()})
+    obs = rng.normal(size=(M, 4)).astype(dtype)
+    actions = rng.integers(num_actions, size=M) if discrete else rng.normal(size=(M, num_actions)).astype(dtype)
+    log_prob, _, value = agent.evaluate_actions(obs, actions)
     old_log_probs = log_prob + spread * rng.normal(size=M)
     old_values = value + spread * rng.normal(size=M)
-    advantages, returns = rng.normal(size=M), value + rng.normal(size=M)
-    return agent, obs, [actions] + [x.astype(dtype) for x in (old_log_probs, old_values, advantages, returns)]
+    others = [x.astype(dtype) for x in (old_log_probs, old_values, rng.normal(size=M), value + rng.normal(size=M))]
+    return agent, twin, script.Batch(obs, actions, *others)
 
 
-def gradients_of_both(agent, obs, rollout, clip_coef, norm_adv, clip_vloss, ent_coef=0.01, vf_coef=0.5):
-    """The gradients by hand and by autograd, in the order of the parameters, and both debug dictionaries."""
-    coefficients = (clip_coef, norm_adv, clip_vloss, ent_coef, vf_coef)
-    _, *outputs = agent.get_action_and_value(obs, rollout[0])
-    *derivatives, debug = ppo_numpy.ppo_loss(*outputs, *rollout[1:], *coefficients)
-    agent.backward(*derivatives)
-    twin = torch_twin(agent, obs.shape[1], agent.actor.weights[-1].size)
-    tensors = [torch.from_numpy(x) for x in rollout]
-    _, log_prob, entropy, torch_value = twin.get_action_and_value(torch.from_numpy(obs), tensors[0])
-    loss, torch_debug = ppo.ppo_loss(log_prob, entropy, torch_value, *tensors[1:], *coefficients)
-    loss.backward()
-    torch_gradient = torch.cat([parameter.grad.flatten() for parameter in twin.parameters()]).numpy()
-    return agent.gradient, torch_gradient, debug, torch_debug
+def as_tensors(script, batch):
+    return PARENTS[script].Batch(*(torch.from_numpy(x) for x in batch))
 
 
+@both
 @pytest.mark.parametrize("spread", [0.0, 0.1, 1.0])  # nothing clipped, some, most
 @pytest.mark.parametrize("norm_adv, clip_vloss", [(True, True), (False, True), (True, False)])
-@pytest.mark.parametrize("num_actions", [2, 7])
-def test_every_gradient_equals_autograd(spread, norm_adv, clip_vloss, num_actions):
-    rng = np.random.default_rng(1)
-    agent, obs, rollout = minibatch(rng, 64, 4, num_actions, np.float64, spread)
-    ours, theirs, debug, torch_debug = gradients_of_both(agent, obs, rollout, 0.2, norm_adv, clip_vloss)
-    assert (torch_debug["losses/clipfrac"].mean() > 0.5) == (spread == 1.0)
-    start = 0
-    for weight in agent.critic.weights + agent.actor.weights:
-        part = slice(start, start := start + weight.size)
-        assert np.abs(ours[part] - theirs[part]).max() <= 1e-6 * np.abs(theirs[part]).max()
-    assert debug.keys() == torch_debug.keys()
-    for name, samples in torch_debug.items():
-        np.testing.assert_allclose(debug[name], samples.numpy(), rtol=1e-9, atol=1e-12)
-
-
-def test_gradient_equals_autograd_on_ties():
-    """The old policy is the new one, so that both sides of every minimum and maximum are equal; and returns half-way
-    between the value and its clipped twin, so that the two errors are equal although the clip is active."""
-    rng = np.random.default_rng(2)
-    agent, obs, (actions, old_log_probs, _, advantages, _) = minibatch(rng, 64, 4, 3, np.float64, 0.0)
-    agent.critic.weights[4][:] = 0.0  # every value is the last bias
-    agent.critic.weights[5][:] = 1.0
-    old_values = np.where(np.arange(64) % 2, 0.5, 1.0)  # far from the value, and equal to it
-    clipped = old_values + np.clip(1.0 - old_values, -0.25, 0.25)
-    returns = (1.0 + clipped) / 2
-    advantages[:8] = 0.0
-    rollout = [actions, old_log_probs, old_values, advantages, returns]
-    value = agent.get_value(obs)
-    assert ((value - returns) ** 2 == (clipped - returns) ** 2).all() and (value != clipped).any()
-    ours, theirs, *_ = gradients_of_both(agent, obs, rollout, 0.25, False, True)
-    assert np.abs(ours - theirs).max() <= 1e-6 * np.abs(theirs).max()
-
-
-def test_gradient_equals_autograd_where_rounding_moves_the_clipped_value():
-    """A value inside the clip range comes back from old + (value − old) with another last bit; in float32 that makes
-    either of the two squared errors the larger one, and the gradient must not depend on which."""
-    rng = np.random.default_rng(5)
-    value, old_values = (rng.normal(size=100_000).astype(np.float32) * size for size in (1e-3, 0.1))
-    rollout = [np.zeros_like(value), old_values, np.zeros_like(value), value + np.float32(0.001)]
-    inside = np.abs(value - old_values) < 0.2
-    clipped_error = old_values + (value - old_values) - rollout[3]
-    assert (clipped_error[inside] ** 2 > (value - rollout[3])[inside] ** 2).mean() > 0.1
-    zeros = np.zeros_like(value)
-    _, _, ours, _ = ppo_numpy.ppo_loss(zeros, zeros, value, *rollout, 0.2, False, True, 0.0, 1.0)
-    theirs = torch.from_numpy(value).requires_grad_()
-    tensors = [torch.from_numpy(x) for x in (zeros, zeros, *rollout)]
-    ppo.ppo_loss(*tensors[:2], theirs, *tensors[2:], 0.2, False, True, 0.0, 1.0)[0].backward()
-    np.testing.assert_allclose(ours[inside], theirs.grad.numpy()[inside], rtol=1e-3)
-
-
-@pytest.mark.parametrize("script", [ppo_numpy, ppo_continuous_action_numpy])
-def test_nothing_is_computed_in_float64_by_accident(script, monkeypatch):
-    rng = np.random.default_rng(6)
-    agent = script.Agent(4, 2, rng)
-    obs = rng.normal(size=(64, 4)).astype(np.float32)
-    actions = rng.integers(2, size=64) if script is ppo_numpy else rng.normal(size=(64, 2)).astype(np.float32)
-    _, *outputs = agent.get_action_and_value(obs, actions)
-    rollout = [x + np.float32(0.1) for x in (outputs[0], outputs[2], *rng.normal(size=(2, 64)).astype(np.float32))]
-    d_log_prob, _, d_value, _ = script.ppo_loss(*outputs, *rollout, 0.2, True, True, 0.01, 0.5)
-    arriving = []
-    monkeypatch.setattr(script.MLP, "backward", lambda self, d_out: arriving.append(d_out.dtype))
-    agent.backward(d_log_prob, -0.01, d_value)
-    assert {x.dtype for x in (*outputs, d_log_prob, d_value)} | {*arriving} == {np.dtype(np.float32)}
-
-
-@pytest.mark.parametrize("spread", [0.0, 0.1, 1.0])
-def test_every_gaussian_gradient_equals_autograd(spread):
-    rng = np.random.default_rng(4)
-    agent = ppo_continuous_action_numpy.Agent(5, 3, rng, np.float64)
-    agent.parameters += 0.3 * rng.normal(size=agent.parameters.shape)
-    obs, actions = rng.normal(size=(64, 5)), rng.normal(size=(64, 3))
-    _, log_prob, _, value = agent.get_action_and_value(obs, actions)
-    rollout = [log_prob + spread * rng.normal(size=64), value + spread * rng.normal(size=64)]
-    rollout += [rng.normal(size=64), value + rng.normal(size=64)]
-    coefficients = (0.2, True, True, 0.01, 0.5)
-    _, *outputs = agent.get_action_and_value(obs, actions)
-    *derivatives, debug = ppo_continuous_action_numpy.ppo_loss(*outputs, *rollout, *coefficients)
+def test_every_gradient_equals_autograd(script, spread, norm_adv, clip_vloss):
+    options = {"norm_adv": norm_adv, "clip_vloss": clip_vloss, "ent_coef": 0.01}
+    agent, twin, batch = make_batch(script, spread)
+    outputs = agent.evaluate_actions(batch.obs, batch.actions)
+    *derivatives, debug = script.ppo_loss(*outputs, batch, 0.2, script.Args(**options))
     agent.backward(*derivatives)
-    twin = ppo_continuous_action.Agent(5, 3).double()
-    twin.load_state_dict({name: torch.from_numpy(weight.copy()) for name, weight in agent.state_dict().items()})
-    _, *outputs = twin.get_action_and_value(torch.from_numpy(obs), torch.from_numpy(actions))
-    loss, torch_debug = ppo_continuous_action.ppo_loss(*outputs, *map(torch.from_numpy, rollout), *coefficients)
+    tensors = as_tensors(script, batch)
+    outputs = twin.evaluate_actions(tensors.obs, tensors.actions)
+    loss, torch_debug = PARENTS[script].ppo_loss(*outputs, tensors, 0.2, PARENTS[script].Args(**options))
     loss.backward()
-    gradients = dict(zip(agent.state_dict(), [agent.d_log_std, *agent.critic.gradients, *agent.actor.gradients]))
+    assert (torch_debug["losses/clipfrac"] > 0.5) == (spread == 1.0)
+    assert agent.gradients.state_dict().keys() == dict(twin.named_parameters()).keys()
     for name, parameter in twin.named_parameters():
         theirs = parameter.grad.numpy()
-        assert np.abs(gradients[name] - theirs).max() <= 1e-6 * np.abs(theirs).max(), name
+        assert np.abs(agent.gradients[name] - theirs).max() <= 1e-6 * np.abs(theirs).max(), name
     assert debug.keys() == torch_debug.keys()
-    for name, samples in torch_debug.items():
-        np.testing.assert_allclose(debug[name], samples.numpy(), rtol=1e-9, atol=1e-12)
+    for name, mean in torch_debug.items():
+        np.testing.assert_allclose(np.mean(debug[name]), mean.item(), rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-def test_the_same_rollout_and_minibatches_give_the_weights_of_ppo():
-    rng = np.random.default_rng(3)
-    agent, obs, rollout = minibatch(rng, 512, 4, 2, np.float32, 0.05)
-    twin = torch_twin(agent, 4, 2)
-    flat = ppo.flatten_parameters(twin)
-    torch_adam = torch.optim.Adam([flat], lr=2.5e-4, eps=1e-5, fused=True)
-    adam = ppo_numpy.Adam(agent.parameters, eps=1e-5)
-    before = agent.parameters.copy()
-    for indices in np.split(rng.permutation(512), 16) * 4:
-        coefficients = (0.2, True, True, 0.01, 0.5)
-        part = [x[indices] for x in rollout]
-        _, *outputs = agent.get_action_and_value(obs[indices], part[0])
-        *derivatives, _ = ppo_numpy.ppo_loss(*outputs, *part[1:], *coefficients)
+@both
+def test_the_same_minibatches_give_the_weights_of_the_parent(script):
+    agent, twin, batch = make_batch(script, 0.05, M=512, dtype=np.float32)
+    before = agent.parameters.vector.copy()
+    args = script.Args()
+    adam = script.Adam(agent.parameters.vector, 2.5e-4, eps=1e-5)
+    torch_adam = torch.optim.Adam(twin.parameters(), lr=2.5e-4, eps=1e-5)
+    for indices in np.split(np.random.default_rng(3).permutation(512), 16) * 4:
+        mb = script.Batch(*(x[indices] for x in batch))
+        *derivatives, _ = script.ppo_loss(*agent.evaluate_actions(mb.obs, mb.actions), mb, 0.2, args)
         agent.backward(*derivatives)
-        agent.gradient *= min(1.0, 0.5 / (np.linalg.norm(agent.gradient) + 1e-6))
-        adam.step(agent.gradient, 2.5e-4)
-        tensors = [torch.from_numpy(x) for x in part]
-        _, log_prob, entropy, torch_value = twin.get_action_and_value(torch.from_numpy(obs[indices]), tensors[0])
-        flat.grad.zero_()
-        ppo.ppo_loss(log_prob, entropy, torch_value, *tensors[1:], *coefficients)[0].backward()
-        torch.nn.utils.clip_grad_norm_([flat], 0.5)
+        agent.gradients.vector *= min(1.0, 0.5 / (np.linalg.norm(agent.gradients.vector) + 1e-6))
+        adam.step(agent.gradients.vector)
+        tensors = as_tensors(script, mb)
+        outputs = twin.evaluate_actions(tensors.obs, tensors.actions)
+        torch_adam.zero_grad()
+        PARENTS[script].ppo_loss(*outputs, tensors, 0.2, PARENTS[script].Args())[0].backward()
+        torch.nn.utils.clip_grad_norm_(twin.parameters(), 0.5)
         torch_adam.step()
-    moved = np.abs(agent.parameters - before).max()
+    moved = np.abs(agent.parameters.vector - before).max()
+    theirs = torch.cat([parameter.detach().flatten() for parameter in twin.parameters()]).numpy()
+    ours = np.concatenate([agent.parameters[name].ravel() for name, _ in twin.named_parameters()])
     assert moved > 0.005
-    assert np.abs(agent.parameters - flat.detach().numpy()).max() < 1e-3 * moved
+    assert np.abs(ours - theirs).max() < 1e-3 * moved
+
+
+@both
+def test_nothing_is_computed_in_float64_by_accident(script, monkeypatch):
+    agent, _, batch = make_batch(script, 0.1, dtype=np.float32)
+    outputs = agent.evaluate_actions(batch.obs, batch.actions)
+    d_log_prob, d_entropy, d_value, _ = script.ppo_loss(*outputs, batch, 0.2, script.Args())
+    arriving = []
+    monkeypatch.setattr(script.MLP, "backward", lambda self, d_out: arriving.append(d_out))
+    agent.backward(d_log_prob, d_entropy, d_value)
+    noise = agent.draw_noise(np.random.default_rng(1), 64)
+    assert {x.dtype for x in (*outputs, d_log_prob, d_value, noise, *arriving)} == {np.dtype(np.float32)}
 
 
 def test_initial_weights_are_orthogonal_with_the_published_gains():
-    agent = ppo_numpy.Agent(4, 2, np.random.default_rng(1), np.float64)
-    assert agent.parameters.size == 9_155
-    for mlp, last_gain in ((agent.critic, 1.0), (agent.actor, 0.01)):
-        for weight, bias, gain in zip(mlp.weights[::2], mlp.weights[1::2], (2**0.5, 2**0.5, last_gain)):
+    envs = ppo_numpy.VectorEnv(ppo_numpy.Args(), 1)
+    parameters = ppo_numpy.Agent(envs, ppo_numpy.Args(), np.float64).parameters
+    assert parameters.vector.size == 9_155
+    for name, last_gain in (("critic", 1.0), ("actor", 0.01)):
+        for layer, gain in ((0, 2**0.5), (2, 2**0.5), (4, last_gain)):
+            weight = parameters[f"{name}.{layer}.weight"]
             product = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
             np.testing.assert_allclose(product, gain**2 * np.eye(len(product)), atol=1e-12)
-            assert not bias.any()
+            assert not parameters[f"{name}.{layer}.bias"].any()
 
 
-@pytest.mark.parametrize("script", [ppo_numpy, ppo_continuous_action_numpy])
+def test_parameters_are_parts_of_one_vector_and_refuse_what_does_not_fit():
+    arrays = ppo_numpy.Arrays({"a": np.zeros((2, 3)), "b": np.zeros(2)}, np.float32)
+    arrays["a"][1, 2] = 5.0
+    assert arrays.vector.tolist() == [0, 0, 0, 0, 0, 5, 0, 0]
+    with pytest.raises(TypeError):
+        arrays["a"] = np.ones((2, 3))  # would no longer be in the vector
+    with pytest.raises(ValueError, match="a is"):
+        arrays.load_state_dict({"a": np.zeros((1, 3)), "b": np.zeros(2)})
+    with pytest.raises(ValueError, match="has a instead of a, b"):
+        arrays.load_state_dict({"a": np.zeros((2, 3))})
+
+
+def test_the_loop_over_environments_does_what_gymnasiums_does():
+    args = ppo_numpy.Args(env_id="Random-v0")
+    ours, theirs = (ppo_numpy.VectorEnv(args, 3) for _ in range(2))
+    np.testing.assert_array_equal(ours.reset([1, 2, 3]), theirs.reset([1, 2, 3]))
+    cuts = 0
+    for _ in range(100):
+        observations, rewards, dones, truncated_obs, episodes = ours.step(np.zeros(3, np.int64))
+        expected, their_rewards, terminated, truncated, infos = theirs.vector.step(np.zeros(3, np.int64))
+        np.testing.assert_array_equal(observations, expected)
+        np.testing.assert_array_equal(rewards, their_rewards)
+        np.testing.assert_array_equal(dones, terminated | truncated)
+        assert list(truncated_obs) == list(np.flatnonzero(truncated & ~terminated))
+        for i, last_obs in truncated_obs.items():
+            np.testing.assert_array_equal(last_obs, infos["final_obs"][i])
+            cuts += 1
+        assert episodes == ppo.ended_episodes(infos)
+    assert cuts > 10
+
+
+def test_last_observations_of_cut_episodes_are_normalized():
+    script = ppo_continuous_action_numpy
+    args = script.Args(env_id="Pendulum-v1", env_kwargs='{"max_episode_steps": 5}', num_envs=1)
+    envs = script.VectorEnv(args, 1)
+    raw = gym.make("Pendulum-v1", max_episode_steps=5)
+    envs.reset([1])
+    raw.reset(seed=1)
+    for _ in range(5):
+        _, _, dones, truncated_obs, episodes = envs.step(np.full((1, 1), 9.0, np.float32))  # clipped to 2
+        last_obs = raw.step(np.full(1, 2.0, np.float32))[0]
+    np.testing.assert_allclose(truncated_obs[0], envs.normalize(last_obs), rtol=1e-6)
+    assert np.abs(truncated_obs[0] - last_obs).max() > 0.1
+    assert dones.all() and episodes[0]["l"] == 5
+
+
+# --------------------------------------------------------------------------------------------------------- Whole runs
+def run(folder, path, *words, status=0):
+    """Runs a script in a process where importing torch is an error. Returns its stdout, or stderr if it must fail."""
+    (folder / "torch.py").write_text("raise ImportError('torch is not wanted here')")
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, path, *words], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
+    return done.stderr if status else done.stdout
+
+
+def last_checkpoint(folder):
+    return max(folder.glob("checkpoints/*.npz"), key=lambda path: int(path.stem))
+
+
+def without_times(path):
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    kept = [i for i, name in enumerate(rows[0]) if name not in ("seconds", "charts/SPS")]
+    return [[row[i] for i in kept] for row in rows]
+
+
+@both
 def test_runs_without_torch_and_resumes_bit_for_bit(script, tmp_path):
-    """In a process where importing torch is an error; the first of two checkpoints stands for a killed run."""
-    (tmp_path / "torch.py").write_text("raise ImportError('torch is not wanted here')")
-    environment = {"PYTHONPATH": str(tmp_path), "PATH": ""}
-
-    def run(*arguments):
-        command = [sys.executable, script.__file__, *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
-
-    run("--total-timesteps", "4096", "--checkpoints", "2")
+    run(tmp_path, script.__file__, *SHORT[script], "--checkpoints", "2", "--exact-resume")
     (folder,) = tmp_path.glob("runs/*")
-    last = max(folder.glob("checkpoints/*.npz"), key=lambda path: int(path.stem))
-    episodes = (folder / "episodes.csv").read_text()
-    with np.load(last, allow_pickle=False) as saved:
-        undisturbed = {name: saved[name] for name in saved.files}
-    last.unlink()
-    run("--resume", str(folder))
-    with np.load(last, allow_pickle=False) as saved:
-        assert set(saved.files) == set(undisturbed)
-        for name in set(saved.files) - {"state"}:
-            assert saved[name].tobytes() == undisturbed[name].tobytes()
-        ours, theirs = json.loads(str(saved["state"])), json.loads(str(undisturbed["state"]))
-        assert ours | {"seconds": 0} == theirs | {"seconds": 0}
-    rows = zip(episodes.splitlines(), (folder / "episodes.csv").read_text().splitlines(), strict=True)
-    assert all(a.rsplit(",", 1)[0] == b.rsplit(",", 1)[0] for a, b in rows)
-    assert "over 2 episodes" in run("--evaluate", str(folder), "--episodes", "2")
+    path = last_checkpoint(folder)
+    undisturbed = script.read_state(path)
+    logs = [without_times(folder / name) for name in ("episodes.csv", "metrics.csv")]
+    path.unlink()  # as if the run had been killed after the first one
+    run(tmp_path, script.__file__, "--resume", str(folder))
+    resumed = script.read_state(path)
+    for state in (undisturbed, resumed):
+        del state["seconds"], state["log_sizes"]
+    np.testing.assert_equal(resumed, undisturbed)
+    assert [without_times(folder / name) for name in ("episodes.csv", "metrics.csv")] == logs
+
+    words = ("--evaluate", str(folder), "--episodes", "2")
+    drawn = [run(tmp_path, script.__file__, *words) for _ in range(2)]
+    assert drawn[0] == drawn[1] and "mean return" in drawn[0]
+    assert run(tmp_path, script.__file__, *words, "--deterministic") != drawn[0]
+    assert len((folder / "evaluation.csv").read_text().splitlines()) == 3
+    assert script.read_state(path)["script"] == json.loads((folder / "config.json").read_text())["script"]
+    assert "torch" not in Path(script.__file__).read_text().split("# ///")[1]
 
 
-@pytest.mark.parametrize("script", [ppo_numpy, ppo_continuous_action_numpy])
-def test_wheel_list_has_no_torch(script):
-    block = Path(script.__file__).read_text().split("# ///")[1]
-    assert "numpy==" in block and "torch" not in block
+def test_checkpoints_are_not_unpickled(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    for name, content in (("1", {"state": np.array([object()])}), ("2", {"weights": np.zeros(3)})):
+        np.savez(tmp_path / "checkpoints" / f"{name}.npz", **content)
+        error = run(tmp_path, ppo_numpy.__file__, "--evaluate", f"checkpoints/{name}.npz", status=2)
+        assert "not a whole checkpoint" in error and error.count("\n") == 1
+
+
+def changed(script, folder, *changes):
+    """A copy of the script in which texts are replaced; each is there once."""
+    text = Path(script.__file__).read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    (folder / "changed.py").write_text(text)
+    return folder / "changed.py"
+
+
+WRAPPED = (
+    "env = gym.wrappers.RecordEpisodeStatistics(env)  # innermost: what is logged is the environment's own return\n"
+)
+
+
+@both
+def test_wrappers_in_make_env_leave_the_logged_return_alone_and_keep_their_statistics(script, tmp_path):
+    wrappers = "    env = gym.wrappers.TransformReward(env, lambda reward: 0.001 * reward)\n"
+    wrappers += "    env = gym.wrappers.NormalizeObservation(env)\n"
+    path = changed(script, tmp_path, (WRAPPED, WRAPPED + wrappers))
+    run(tmp_path, path, *SHORT[script])
+    (folder,) = tmp_path.glob("runs/*")
+    episodes = np.loadtxt(folder / "episodes.csv", delimiter=",", skiprows=1)
+    if script is ppo_numpy:
+        np.testing.assert_array_equal(episodes[:, 1], episodes[:, 2])  # CartPole pays 1 a step
+    else:
+        assert episodes[:, 1].mean() < -10
+    state = script.read_state(last_checkpoint(folder))["envs"]
+    counts = [count for _, _, count in state.get("wrappers", state)["obs_rms"]]
+    assert min(counts) > 4096 / 4
+    assert "mean return" in run(tmp_path, path, "--evaluate", str(folder), "--episodes", "1")
+
+
+def test_a_parameter_without_a_gradient_ends_the_run(tmp_path):
+    path = changed(
+        ppo_numpy,
+        tmp_path,
+        ("arrays = {**critic, **actor}", 'arrays = {**critic, **actor, "scale": np.ones(1)}'),
+        (
+            "        return self.actor.forward(obs)\n",
+            '        return self.parameters["scale"] * self.actor.forward(obs)\n',
+        ),
+    )
+    assert "not finite" in run(tmp_path, path, *SHORT[ppo_numpy], status=1)
+
+
+def test_a_temperature_reaches_acting_and_learning(tmp_path):
+    """Frequencies of drawn actions are the probabilities of evaluate_actions, in the script as changed."""
+    line = "        return self.actor.forward(obs)\n"
+    path = changed(ppo_numpy, tmp_path, (line, line.replace("(obs)", "(obs) / 0.01")))
+    script = SimpleNamespace(**runpy.run_path(str(path)))
+    agent = script.Agent(script.VectorEnv(script.Args(), 1), script.Args())
+    obs = np.tile(np.float32([0.5, 1.0, -0.1, 0.4]), (20_000, 1))
+    actions = agent.get_action(obs, agent.draw_noise(np.random.default_rng(1), len(obs)))
+    log_prob, _, _ = agent.evaluate_actions(obs[:1], np.zeros(1, np.int64))
+    assert abs(np.exp(log_prob[0]) - 0.5) > 0.05  # the policy without it is nearly even
+    assert abs(np.mean(actions == 0) - np.exp(log_prob[0])) < 0.02
 
 
 def test_cartpole_is_learned(tmp_path):
-    subprocess.run([sys.executable, ppo_numpy.__file__], cwd=tmp_path, check=True, capture_output=True)
+    run(tmp_path, ppo_numpy.__file__)
     (episodes,) = tmp_path.glob("runs/*/episodes.csv")
     returns = np.loadtxt(episodes, delimiter=",", skiprows=1, usecols=1)
     means = np.convolve(returns, np.ones(100) / 100, mode="valid")
