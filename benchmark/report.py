@@ -416,9 +416,7 @@ def named_runs(side: str, pattern: str, results: Path) -> list[Run]:
     folders = [Path(path) for path in sorted(glob.glob(pattern)) if Path(path).is_dir()]
     if folders:
         return shared.find_runs(folders)
-    kept = shared.kept_runs(pattern, results) or [
-        run for run in shared.kept_runs("results", results) if run.exp_name == pattern
-    ]
+    kept = shared.kept_runs(pattern, results) or shared.kept_runs("results", results, pattern)
     if not kept:
         fail(f"{side} {pattern}: no folder is so called, and no kept runs; name run folders, a folder that holds them, "
              "a pattern in quotes, or kept runs such as ppo")  # fmt: skip
@@ -434,14 +432,15 @@ def is_value(value, typed: str) -> bool:
 
 
 def chosen_runs(runs: list[Run], option: str, only: list[str]) -> list[Run]:
-    """The runs that have all of these arguments."""
+    """The runs that have all of these arguments, or this version or release."""
     for word in only:
         name, _, typed = word.partition("=")
         name = name.replace("-", "_")
-        found = [run for run in runs if name in run.identity and is_value(run.identity[name], typed)]
+        values = {id(run): (run.identity | {"release": run.release}).get(name) for run in runs}
+        found = [run for run in runs if is_value(values[id(run)], typed)]
         if not found:
-            there = sorted({f"{name}={run.identity[name]}" for run in runs if name in run.identity})
-            fail(f"{option} {word}: no run has it; they have {', '.join(there) or f'no argument {name}'}")
+            there = ", ".join(sorted({f"{name}={value}" for value in values.values()}))
+            fail(f"{option} {word}: no run has it; they have {there}")
         runs = found
     return runs
 
@@ -615,7 +614,15 @@ def keep(folders: list[Path], stopped: bool, results: Path) -> None:
     print(f"{added} runs added to {results}" + (f"; {len(runs) - added} were there" if added < len(runs) else ""))
 
 
-def all_tables(tables: dict[str, list[Row]], results: Path) -> dict[str, str]:
+def comparisons() -> dict[str, tuple]:
+    """What compare gives for each of COMPARISONS."""
+    found = {}
+    for name, a, b, steps in COMPARISONS:
+        found[name] = compare(Compare(a, b, ["release=0.2"], ["release=0.2"], steps))
+    return found
+
+
+def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple], results: Path) -> dict[str, str]:
     """Every table that a page can have, by its name."""
     text = {}
     for exp_name, rows in tables.items():
@@ -627,6 +634,8 @@ def all_tables(tables: dict[str, list[Row]], results: Path) -> dict[str, str]:
     text |= {"launch": launch_table(results), "stages": stages_table(results)}
     for name, measured in shared.read_json("growth.json", results).items():
         text[f"growth_{name}"] = growth_table(measured)
+    for name, (_, _, cells) in compared.items():
+        text[name] = markdown(cells[0], cells[1:])
     return text
 
 
@@ -636,8 +645,10 @@ def rebuild(results: Path) -> None:
     tables = rows_of(shared.kept_runs("results", results))
     if not tables:
         fail(f"{results}: holds no runs; add some with --keep runs/RUN …")
-    text = all_tables(tables, results)
-    if results.resolve() != RESULTS:
+    mine = results.resolve() != RESULTS
+    compared = {} if mine else comparisons()
+    text = all_tables(tables, compared, results)
+    if mine:
         for exp_name, rows in tables.items():
             shared.write_atomically(results / f"{exp_name}.md", text[exp_name])
             draw(rows, results / f"{exp_name}.svg")
@@ -650,9 +661,7 @@ def rebuild(results: Path) -> None:
         if f"benchmark/results/{exp_name}.svg" in shown:
             draw(rows, results / f"{exp_name}.svg")
             pictures_made += 1
-    for name, a, b, steps in COMPARISONS:
-        both, names, cells = compare(Compare(a, b, steps=steps), results)
-        text[name] = markdown(cells[0], cells[1:])
+    for name, (both, names, _) in compared.items():
         if f"benchmark/results/{name}.svg" in shown:
             draw_comparison(both, names, results / f"{name}.svg")
             pictures_made += 1

@@ -324,12 +324,15 @@ def read_episodes(table: str, results: Path = RESULTS):
     return pandas.read_parquet(results / f"{table}.parquet", read_dictionary=["run"])
 
 
-def kept_runs(collection: str, results: Path = RESULTS) -> list[Run]:
-    """The kept runs of a collection: results, earlier_rounds, fp32, ablations or beside (see append_runs)."""
+def kept_runs(collection: str, results: Path = RESULTS, exp_name: str | None = None) -> list[Run]:
+    """The kept runs of a collection: results, earlier_rounds, fp32, ablations or beside (see append_runs); with
+    exp_name only those of this name."""
     rows = read_runs(results)
     if len(rows) == 0:
         return []
     rows = rows[rows["collection"] == collection]
+    if exp_name is not None:
+        rows = rows[rows["exp_name"] == exp_name]
     runs = []
     for table, of_table in rows.groupby("table"):
         episodes = dict(list(read_episodes(table, results).groupby("run", observed=True)))
