@@ -498,6 +498,8 @@ def main(args: Args) -> int:
             raise ValueError(f"--{name.replace('_', '-')} {value}: must be {least} or more")
     if [args.status, args.left, args.task is not None].count(True) > 1:
         raise ValueError("--status, --left and --task: choose one of them")
+    if args.status and find_spec("rich") is None:
+        raise ValueError("--status: draws its table with rich, which is not installed; pip install rich")
     jobs = make_jobs(args)
     if args.status:
         look(jobs)
