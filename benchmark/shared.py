@@ -7,6 +7,7 @@ throughput.py measured, by the name of the measurement.
 """
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import io
@@ -85,8 +86,20 @@ def script_args(script: Path) -> type:
 
 
 def defaults(script: Path) -> dict:
-    """The defaults of a script's Args by their names."""
-    return vars(script_args(script)())
+    """The defaults of a script's Args that are plain values, by their names. Unlike script_args it doesn't run the
+    script: a run folder can come from anywhere, and what its script imports may be missing here."""
+    found = {}
+    try:
+        tree = ast.parse(script.read_text(encoding="utf-8", errors="replace"))
+    except (SyntaxError, ValueError):
+        return found
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Args":
+            for one in node.body:
+                if isinstance(one, ast.AnnAssign) and one.value is not None:
+                    with contextlib.suppress(ValueError):  # what is computed, such as exp_name
+                        found[one.target.id] = ast.literal_eval(one.value)
+    return found
 
 
 def version(script: Path) -> str:

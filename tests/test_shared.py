@@ -52,7 +52,7 @@ def test_text_that_is_no_python_has_a_version_too(version_of):
 
 def test_args_of_a_script_are_read_by_running_it(tmp_path):
     (tmp_path / "ppo.py").write_text(SCRIPT)
-    assert shared.defaults(tmp_path / "ppo.py")["learning_rate"] == 2.5e-4
+    assert shared.script_args(tmp_path / "ppo.py")().learning_rate == 2.5e-4
     assert shared.script_args(tmp_path / "ppo.py") is shared.script_args(tmp_path / "ppo.py")
 
 
@@ -143,6 +143,12 @@ def test_of_two_that_are_the_same_run_one_stays(tmp_path, capsys):
     make_run(tmp_path, [4.0], number=4, learning_rate=1.0)
     assert sorted(run.returns[0] for run in shared.find_runs([tmp_path])) == [2.0, 4.0]
     assert capsys.readouterr().err.count("left out") == 2
+
+
+def test_a_report_runs_no_script_of_a_run_folder(tmp_path):
+    text = SCRIPT.replace("from dataclasses", "import no_such_package\nraise SystemExit(3)\nfrom dataclasses")
+    run = shared.run_of_folder(make_run(tmp_path, [1.0], script=text, num_envs=8, total_timesteps=1920))
+    assert run.settings == {"num_envs": 8}  # Args are read all the same
 
 
 def columns(run):
