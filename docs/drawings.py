@@ -2,7 +2,7 @@
 
     python docs/drawings.py
 
-An SVG takes its colours from variables with two sets of values, for light and for dark. docs/hooks.py makes it a part
+An SVG takes its colors from variables with two sets of values, for light and for dark. docs/hooks.py makes it a part
 of its page, where the page's own switch decides.
 """
 
@@ -13,11 +13,12 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent / "cleanrl"))
+sys.path[:0] = [str(DOCS.parent / "cleanrl"), str(DOCS.parent / "benchmark")]
 import ppo  # noqa: E402
+import shared  # noqa: E402
 import torch  # noqa: E402
 
-COLOURS = {  # of light, of dark
+COLORS = {  # of light, of dark
     "paper": ("#ffffff", "#1e2129"),
     "ink": ("#24292f", "#e6e8ef"), "soft": ("#5c6570", "#a9b1c0"), "line": ("#b4bcc6", "#59606e"),
     "blue": ("#0a5fc2", "#6cb0ff"), "blue-soft": ("#cfe4fc", "#1a3d6a"),
@@ -28,7 +29,7 @@ COLOURS = {  # of light, of dark
 
 
 class Drawing:
-    """An SVG of given size, in px. Colours are names of COLOURS; y grows downwards."""
+    """An SVG of given size, in px. Colors are names of COLORS; y grows downwards."""
 
     def __init__(self, width: int, height: int, says: str):
         self.size, self.says, self.parts = (width, height), says, []
@@ -40,33 +41,33 @@ class Drawing:
             f"<{name}{words}{style}>{escape(content)}</{name}>" if content else f"<{name}{words}{style}/>"
         )
 
-    def text(self, x, y, words, colour="ink", size=15, anchor="middle", bold=False) -> None:
+    def text(self, x, y, words, color="ink", size=15, anchor="middle", bold=False) -> None:
         weight = {"font_weight": "bold"} if bold else {}
-        self.add("text", words, f"fill: var(--{colour})", x=x, y=y, font_size=size, text_anchor=anchor, **weight)
+        self.add("text", words, f"fill: var(--{color})", x=x, y=y, font_size=size, text_anchor=anchor, **weight)
 
-    def line(self, points, colour="ink", width=1.5, dashes="") -> None:
+    def line(self, points, color="ink", width=1.5, dashes="") -> None:
         path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         dashed = {"stroke_dasharray": dashes} if dashes else {}
-        self.add("path", style=f"stroke: var(--{colour})", d=path, fill="none", stroke_width=width, **dashed)
+        self.add("path", style=f"stroke: var(--{color})", d=path, fill="none", stroke_width=width, **dashed)
 
-    def box(self, x, y, width, height, fill="none", colour="line", radius=0) -> None:
-        style = f"fill: {'none' if fill == 'none' else f'var(--{fill})'}; stroke: var(--{colour})"
+    def box(self, x, y, width, height, fill="none", color="line", radius=0) -> None:
+        style = f"fill: {'none' if fill == 'none' else f'var(--{fill})'}; stroke: var(--{color})"
         self.add(
             "rect", style=style, x=round(x, 1), y=round(y, 1), width=round(width, 1), height=round(height, 1), rx=radius
         )
 
-    def arrow(self, points, colour="ink", width=1.5, dashes="") -> None:
+    def arrow(self, points, color="ink", width=1.5, dashes="") -> None:
         """A line with a head at its end."""
-        self.line(points, colour, width, dashes)
+        self.line(points, color, width, dashes)
         (x0, y0), (x1, y1) = points[-2:]
         along = np.array([x1 - x0, y1 - y0]) / np.hypot(x1 - x0, y1 - y0) * 8
         across = np.array([-along[1], along[0]]) / 2
         end = np.array([x1, y1])
-        self.line([end - along + across, end, end - along - across], colour, width)
+        self.line([end - along + across, end, end - along - across], color, width)
 
     def save(self, path: Path) -> None:
         width, height = self.size
-        light, dark = (" ".join(f"--{key}: {pair[i]};" for key, pair in COLOURS.items()) for i in (0, 1))
+        light, dark = (" ".join(f"--{key}: {pair[i]};" for key, pair in COLORS.items()) for i in (0, 1))
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" viewBox="0 0 {width} {height}" width="{width}" '
             f'font-family="system-ui, sans-serif">\n<title>{escape(self.says)}</title>\n<style>\n'
@@ -79,13 +80,15 @@ def clipped_objective(folder: Path) -> None:
     """The objective of one sample by its ratio, from ppo_loss."""
     drawing = Drawing(560, 300, "The clipped objective of a sample, for a positive and for a negative advantage")
     ratios, clip_coef = torch.linspace(0.5, 1.5, 101), 0.2
-    zeros = torch.zeros_like(ratios)
+    args = ppo.Args(norm_adv=False, clip_vloss=False, ent_coef=0.0, vf_coef=0.0)
     for left, sign in ((20, 1.0), (300, -1.0)):
-        _, debug = ppo.ppo_loss(
-            ratios.log(), zeros, zeros, zeros, zeros, sign * torch.ones_like(ratios), zeros,
-            clip_coef, norm_adv=False, clip_vloss=False, ent_coef=0.0, vf_coef=0.0,
-        )  # fmt: skip
-        objective = -debug["losses/policy_loss"].numpy()
+        objective = np.zeros(len(ratios))
+        for i, ratio in enumerate(ratios):
+            log_prob = ratio.log().reshape(1)
+            zero = torch.zeros(1)
+            sample = ppo.Batch(zero, zero, zero, zero, torch.full((1,), sign), zero)
+            _, debug = ppo.ppo_loss(log_prob, zero, zero, sample, clip_coef, args)
+            objective[i] = -debug["losses/policy_loss"].item()
 
         lowest = 0.5 if sign > 0 else -1.5
 
@@ -95,7 +98,7 @@ def clipped_objective(folder: Path) -> None:
         x0, x1 = left, left + 240
         edge = 1.2 if sign > 0 else 0.8
         flat = sorted((place(edge, 0)[0], x1 if sign > 0 else x0))
-        drawing.box(flat[0], 70, flat[1] - flat[0], 170, fill="orange-soft", colour="orange-soft")
+        drawing.box(flat[0], 70, flat[1] - flat[0], 170, fill="orange-soft", color="orange-soft")
         drawing.line([(x0, 240), (x1, 240)], "line")
         for ratio, label in ((0.8, "1 − ε"), (1.0, "1"), (1.2, "1 + ε")):
             x = place(ratio, 0)[0]
@@ -107,10 +110,10 @@ def clipped_objective(folder: Path) -> None:
         drawing.add("circle", style="fill: var(--blue)", cx=x, cy=y, r=6)
         drawing.text((x0 + x1) / 2, 24, "A > 0: it went well" if sign > 0 else "A < 0: it went badly", bold=True)
         drawing.text((flat[0] + flat[1]) / 2, 62, "gradient 0", "orange", 14)
-        drawing.text((x0 + x1) / 2, 288, "ratio r", "soft", 14)
+        drawing.text((x0 + x1) / 2, 288, "ratio ρ", "soft", 14)
         middle, top = (flat[0] + flat[1]) / 2, place(edge, sign * edge)[1]
         drawing.text(middle, top + 20, "objective", "ink", 14)
-        drawing.text(middle + sign * 20, top - 36, "A r", "ink", 14)
+        drawing.text(middle + sign * 20, top - 36, "ρ A", "ink", 14)
     drawing.save(folder / "clipped_objective.svg")
 
 
@@ -189,9 +192,9 @@ def three_ends(folder: Path) -> None:
         ("Time limit: cut after 500 steps", "orange", "0 as published; V(last observation)", "would have gone on"),
         ("The rollout's end: time to learn", "blue", "value of what follows: V(next_obs)", "does go on"),
     ]
-    for i, (title, colour, value, why) in enumerate(rows):
+    for i, (title, color, value, why) in enumerate(rows):
         y, last = 62 + 110 * i, 16 + 44 * 6
-        drawing.text(10, y - 36, title, colour, anchor="start", bold=True)
+        drawing.text(10, y - 36, title, color, anchor="start", bold=True)
         drawing.line([(16, y), (last, y)], "ink", 2)
         for k in range(6):
             drawing.add("circle", style="fill: var(--ink)", cx=16 + 44 * k, cy=y, r=5)
@@ -199,9 +202,9 @@ def three_ends(folder: Path) -> None:
             drawing.box(last - 13, y - 13, 26, 26, "green-soft", "green", 4)
             drawing.text(last, y + 6, "✕", "green", 16)
         else:
-            drawing.line([(last + 22, y - 20), (last + 22, y + 20)], colour, 2.5)
+            drawing.line([(last + 22, y - 20), (last + 22, y + 20)], color, 2.5)
             drawing.line([(last + 8, y), (last + 110, y)], "soft", 2, "5 5" if i == 1 else "")
-            drawing.add("circle", style=f"fill: var(--{colour})", cx=last, cy=y, r=7)
+            drawing.add("circle", style=f"fill: var(--{color})", cx=last, cy=y, r=7)
             for k in (1, 2):
                 style = "fill: var(--paper); stroke: var(--soft)" if i == 1 else "fill: var(--ink)"
                 drawing.add("circle", style=style, cx=last + 44 * k, cy=y, r=5)
@@ -214,7 +217,7 @@ def lstm_minibatches(folder: Path) -> None:
     """Which samples go into which of four minibatches, without and with a memory."""
     drawing = Drawing(560, 298, "Minibatches of shuffled samples, and of whole environments in time order")
     environments, steps, side = 8, 10, 22
-    colours, rng = ("blue", "orange", "green", "violet"), np.random.default_rng(1)
+    colors, rng = ("blue", "orange", "green", "violet"), np.random.default_rng(1)
     shuffled = rng.permutation(np.repeat(np.arange(4), environments * steps // 4)).reshape(environments, steps)
     whole = np.repeat(rng.permutation(np.repeat(np.arange(4), environments // 4))[:, None], steps, 1)
     dones = {(1, 4), (3, 7), (4, 2), (6, 5), (6, 9)}
@@ -222,8 +225,8 @@ def lstm_minibatches(folder: Path) -> None:
         drawing.text(left, 24, title, anchor="start", bold=True)
         for i in range(environments):
             for t in range(steps):
-                colour = colours[owner[i, t]]
-                drawing.box(left + side * t, 44 + side * i, side - 3, side - 3, f"{colour}-soft", colour, 3)
+                color = colors[owner[i, t]]
+                drawing.box(left + side * t, 44 + side * i, side - 3, side - 3, f"{color}-soft", color, 3)
             if owner is whole:
                 drawing.arrow([(left - 20, 53 + side * i), (left - 3, 53 + side * i)], "soft", 1.5)
         drawing.text(left, 240, "time →", "soft", 14, "start")
@@ -236,7 +239,102 @@ def lstm_minibatches(folder: Path) -> None:
     drawing.save(folder / "lstm_minibatches.svg")
 
 
-ALL = (clipped_objective, gae_sum, dones_and_offsets, three_ends, lstm_minibatches)
+def ppo_loop(folder: Path) -> None:
+    """The loop of PPO: collect, judge, learn, throw away."""
+    drawing = Drawing(560, 420, "The loop of PPO: collect a rollout, compute advantages, learn, throw the rollout away")
+    play = ("Take T steps in each of N", "environments, and keep", "all that happens.")
+    judge = ("Was the action better than", "the critic expected? The", "advantage says how much.")
+    learn = ("Go over the rollout K times.", "Make good actions likelier,", "but only a little.")
+    throw_away = ("The policy has changed, so", "the rollout is out of date.", "Episodes simply go on.")
+    boxes = [
+        (20, 20, "blue", "1  Play", play),
+        (300, 20, "green", "2  Judge", judge),
+        (300, 240, "violet", "3  Learn", learn),
+        (20, 240, "orange", "4  Throw away", throw_away),
+    ]
+    for x, y, color, title, lines in boxes:
+        drawing.box(x, y, 240, 130, f"{color}-soft", color, 10)
+        drawing.text(x + 16, y + 32, title, color, 19, "start", bold=True)
+        for i, line in enumerate(lines):
+            drawing.text(x + 16, y + 62 + 22 * i, line, "ink", 15, "start")
+    drawing.arrow([(262, 85), (296, 85)], "soft", 2.5)
+    drawing.arrow([(420, 152), (420, 236)], "soft", 2.5)
+    drawing.arrow([(298, 305), (264, 305)], "soft", 2.5)
+    drawing.arrow([(140, 238), (140, 154)], "soft", 2.5)
+    drawing.text(430, 198, "advantages", "soft", 14, "start")
+    drawing.text(150, 198, "new policy", "soft", 14, "start")
+    drawing.text(280, 404, "One round is an update. A run has hundreds or thousands of them.", "soft", 14)
+    drawing.save(folder / "ppo_loop.svg")
+
+
+def draw_curves(drawing: Drawing, curves: list, steps: int, highest: float, label: str, color: str) -> None:
+    """Curves of returns by steps, each a pair of arrays, and their axes."""
+    left, right, top, bottom = 52, 540, 20, 250
+
+    def place(step, value):
+        return left + (right - left) * step / steps, bottom - (bottom - top) * value / highest
+
+    for value in range(0, int(highest) + 1, 100):
+        y = place(0, value)[1]
+        drawing.line([(left, y), (right, y)], "line", 1, "2 4")
+        drawing.text(left - 8, y + 5, str(value), "soft", 14, "end")
+    for step in range(0, steps + 1, 100_000):
+        drawing.text(place(step, 0)[0], bottom + 22, f"{step // 1000}k" if step else "0", "soft", 14)
+    drawing.text((left + right) / 2, bottom + 44, label, "soft", 14)
+    for positions, values in curves:
+        points = [place(step, value) for step, value in zip(positions, values) if np.isfinite(value)]
+        drawing.line(points, color, 2)
+
+
+def cartpole_curve(folder: Path) -> None:
+    """The five kept runs of ppo.py on CartPole-v1."""
+    drawing = Drawing(560, 304, "ppo.py on CartPole-v1: mean return of the last 100 episodes, five seeds, by steps")
+    grid = np.linspace(0, 500_000, 126)
+    curves = []
+    for run in shared.kept_runs("results"):
+        if run.exp_name == "ppo" and run.env_id == "CartPole-v1":
+            curves.append((grid, shared.curve(run.steps, run.returns, grid)))
+    draw_curves(drawing, curves, 500_000, 500, "environment steps; a line for each of five seeds", "blue")
+    drawing.save(folder / "cartpole_curve.svg")
+
+
+def build_it_curve(folder: Path) -> None:
+    """What my_ppo.py of docs/build-it.md printed, five seeds: docs/build_it_curve.csv."""
+    drawing = Drawing(560, 304, "my_ppo.py on CartPole-v1: mean return of the last 100 episodes, five seeds, by steps")
+    rows = np.loadtxt(DOCS / "build_it_curve.csv", delimiter=",", skiprows=1)
+    curves = [(rows[:, 0], rows[:, column]) for column in range(1, rows.shape[1])]
+    draw_curves(drawing, curves, 500_000, 500, "environment steps; a line for each of five seeds", "green")
+    drawing.save(folder / "build_it_curve.svg")
+
+
+def speed_bars(folder: Path) -> None:
+    """How many times as fast as stable-baselines3 the scripts are, from benchmark/results/speed.json."""
+    scripts = [
+        ("ppo_numpy", "ppo_numpy.py", "CartPole"),
+        ("ppo", "ppo.py", "CartPole"),
+        ("ppo_continuous_action_numpy", "…_continuous_action_numpy", "HalfCheetah"),
+        ("ppo_continuous_action", "ppo_continuous_action.py", "HalfCheetah"),
+        ("ppo_atari_envpool", "ppo_atari_envpool.py, bf16", "Breakout"),
+        ("ppo_atari", "ppo_atari.py, bf16", "Breakout"),
+    ]
+    measured = shared.read_json("speed.json")
+    drawing = Drawing(560, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
+    left, unit = 222, 40
+    for i, (script, name, game) in enumerate(scripts):
+        medians = measured[f"throughput/{script}"]["medians"]
+        ratio = min(medians["ratios"]["default threads"], medians["ratios"]["1 thread"])  # against the faster setting
+        y = 34 + 44 * i
+        drawing.text(left - 10, y + 14, name, "ink", 14, "end")
+        drawing.text(left - 10, y + 30, game, "soft", 12, "end")
+        drawing.box(left, y + 2, unit * ratio, 26, "blue-soft", "blue", 3)
+        drawing.text(left + unit * ratio + 8, y + 20, f"{ratio:.1f}×", "blue", 15, "start", bold=True)
+    drawing.line([(left + unit, 24), (left + unit, 30 + 44 * len(scripts))], "orange", 2, "5 4")
+    drawing.text(left + unit, 16, "stable-baselines3 = 1", "orange", 14)
+    drawing.save(folder / "speed_bars.svg")
+
+
+ALL = (clipped_objective, gae_sum, dones_and_offsets, three_ends, lstm_minibatches, ppo_loop, cartpole_curve)
+ALL += (build_it_curve, speed_bars)
 
 if __name__ == "__main__":
     for draw in ALL:
