@@ -22,7 +22,7 @@ class FakeAtari(ale_py.AtariEnv):
                  linger=0, render_mode=None, frameskip=4, obs_type="rgb"):  # fmt: skip
         self.losses, self.start_lives, self.screen, self.pay = losses, lives, screen, pay
         self.limit, self.linger, self.render_mode = limit, linger, render_mode
-        self.options = frameskip, obs_type  # those of AtariEnv, which play and show as with 1 and "grayscale"
+        self.options = frameskip, obs_type  # those of AtariEnv, which this game only takes down
         self.meanings = ["NOOP", "FIRE", "RIGHT", "LEFT"] if fire else ["NOOP", "UP", "RIGHT", "LEFT"]
         self.action_space = gym.spaces.Discrete(4)
         self.games, self.lives = [], 0
@@ -35,7 +35,6 @@ class FakeAtari(ale_py.AtariEnv):
         return self.meanings
 
     def reset(self, seed=None, options=None):
-        assert self.options == (1, "grayscale")
         gym.Env.reset(self, seed=seed)
         self.log, self.lives = [], self.start_lives
         self.made += [] if self.games else [self]
@@ -86,6 +85,33 @@ class Noise(Pixels):
     def observe(self):
         self.frame[:] = self.np_random.integers(0, 256, (84, 84), np.uint8)
         return self.frame  # the same array each time, as in some environments
+
+
+class Picture(gym.Env):
+    """Noise of any shape; an episode has 5 steps, and each pays 3.5."""
+
+    action_space = gym.spaces.Discrete(3)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+
+    def __init__(self, shape=(60, 80, 3), render_mode=None):
+        self.observation_space = gym.spaces.Box(0, 255, tuple(shape), np.uint8)
+        self.render_mode = render_mode
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.draw(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.draw(), 3.5, self.count == 5, False, {}
+
+    def draw(self):
+        self.picture = self.np_random.integers(0, 256, self.observation_space.shape, np.uint8)
+        return self.picture
+
+    def render(self):
+        return np.full((60, 80, 3), 50 * self.count, np.uint8)
 
 
 class Catch(Pixels):
@@ -150,6 +176,7 @@ class Clock(Pixels):
 
 gym.register("FakeAtari-v0", FakeAtari)
 gym.register("Noise-v0", Noise)
+gym.register("Picture-v0", Picture)
 gym.register("Catch-v0", Catch)
 gym.register("Cue-v0", Cue)
 gym.register("Clock-v0", Clock)
