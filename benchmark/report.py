@@ -553,9 +553,8 @@ def compare_command(args: Compare) -> None:
     if args.steps is not None:
         title += f"; of each the first {args.steps:,} steps"
     try:
-        shared.write_atomically(
-            args.output.with_name(args.output.name + ".md"), f"{title}\n\n{markdown(cells[0], cells[1:])}"
-        )
+        text = f"{title}\n\n{markdown(cells[0], cells[1:])}"
+        shared.write_atomically(args.output.with_name(args.output.name + ".md"), text)
         draw_comparison(both, names, args.output.with_name(args.output.name + ".svg"))
     except (OSError, ValueError) as error:  # ValueError: a path without a name
         fail(f"--output {args.output}: {error}; name files that can be written")

@@ -168,7 +168,7 @@ class Unreadable(Exception):
     """A folder that is no whole run folder, with the reason."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """A run: a folder's, or a kept one."""
 

@@ -242,6 +242,15 @@ def test_only_environments_of_both_are_compared(compare_here, tmp_path):
     assert "no environment in common" in compare_here("runs/*__ppo__*", "runs/*__mine__*", status=2)
 
 
+def test_what_has_not_ended_is_not_compared(in_tmp_path, capsys):
+    make_seeds(in_tmp_path / "runs", [10.0])
+    make_seeds(in_tmp_path / "runs", [20.0], exp_name="mine")
+    late = make_run(in_tmp_path / "runs", [1.0], seed=2, updates=9, exp_name="mine")
+    report.compare_command(report.Compare("runs/*__ppo__*", "runs/*__mine__*"))
+    stdout, stderr = capsys.readouterr()
+    assert f"B: {late.name}: has not ended" in stderr and "1 and 1" in stdout
+
+
 # ------------------------------------------------------------------------------------------------------------ Mistakes
 
 
