@@ -9,17 +9,16 @@
 
 benchmark/ablations/manifest.toml names the details and what stands in the place of each; the changes are diffs beside
 it. They are applied to copies of the scripts in runs/ablations/scripts, whose runs get names of their own, such as
-ppo_numpy-without-core-7. The runs are sweep.py's: it skips what is done and resumes what was interrupted; with
---skip-kept also what was kept, on whatever machine. They go through all details with one seed, then with the next, one
-environment after the other. A run whose loss is no longer finite ends with status 1; `keep --broken` keeps what such
-runs had until then.
+ppo_numpy-without-core-7. The runs are sweep.py's: it skips what is done and resumes what was interrupted. They go
+through all details with one seed, then with the next, one environment after the other. A run whose loss is no longer
+finite ends with status 1; `keep --broken` keeps what such runs had until then.
 
 A difference is that of a run and the run of the untouched script with the same seed, mean over the seeds, with a 95%
-interval (shared.mean_interval). Compared are the mean return of the last 100 episodes, and the area under the curve:
-the mean of the same number over the steps, from the first episode's end on.
+interval (shared.mean_interval). The untouched run is one of the same machine, since another one rounds otherwise. What
+is compared is the mean return of the last 100 episodes, and the area under the curve: the mean of the same number over
+the steps, from the first episode's end on.
 """
 
-import json
 import os
 import shlex
 import tomllib
@@ -50,7 +49,6 @@ class Args:
     env_ids: list[str] = field(default_factory=list)  # environments, instead of the suite's
     start_seed: int = 1  # the first seed
     num_seeds: int | None = None  # seeds from there, instead of as many as the suite says
-    skip_kept: bool = False  # leave out what `keep` has stored, but the untouched runs beside those that are to be made
     broken: bool = False  # `keep` stores what runs had that broke, too
     arguments: str = ""  # further arguments for all the runs, as one string after =: --arguments="--num-envs 8"
     workers: int = 1  # runs at a time
@@ -191,33 +189,8 @@ def make_jobs(args: Args, suite: dict, ablations: list[Ablation]) -> list[sweep.
         for job in sweep.make_jobs(sweep.Args(env_ids=suite["env_ids"], command=command, **sizes)):
             job.point = [name or "untouched"]
             jobs.append(job)
-    if args.skip_kept:
-        there = kept_keys()
-        kept = [job for job in jobs if is_in(there, job)]
-        needed = {(job.env_id, job.seed) for job in jobs if job not in kept}  # another machine may round otherwise
-        for job in kept:
-            if job.point != ["untouched"] or (job.env_id, job.seed) not in needed:
-                job.state = "kept"
     order = [name or "untouched" for name in commands]
     return sorted(jobs, key=lambda job: (suite["env_ids"].index(job.env_id), job.seed, order.index(job.point[0])))
-
-
-def key_of(exp_name: str, made_by: str, arguments: dict) -> tuple:
-    """What a job and its kept run have in common."""
-    return exp_name, made_by, sweep.digest_of(arguments)
-
-
-def kept_keys() -> set[tuple]:
-    """The same of the kept runs."""
-    keys = set()
-    for row in shared.read_runs(RESULTS).to_dict("records"):
-        if row["collection"] == "ablations":
-            keys.add(key_of(row["exp_name"], row["version"], json.loads(row["arguments"])))
-    return keys
-
-
-def is_in(keys: set[tuple], job: sweep.Job) -> bool:
-    return key_of(job.arguments["exp_name"], shared.version(job.script), job.arguments) in keys
 
 
 def there_already(args: Args, suite: dict, ablations: list[Ablation]) -> list[sweep.Job]:
@@ -226,7 +199,7 @@ def there_already(args: Args, suite: dict, ablations: list[Ablation]) -> list[sw
         if not (args.folder / "scripts" / f"{script}.py").is_file():
             fail(f"--folder {args.folder}: has no scripts/{script}.py; `run` with the same options makes it")
     jobs = make_jobs(args, suite, ablations)
-    sweep.look([job for job in jobs if job.state != "kept"])
+    sweep.look(jobs)
     return jobs
 
 
@@ -240,7 +213,7 @@ def print_status(jobs: list[sweep.Job]) -> int:
             row.append(sweep.count_states([x for x in jobs if (x.point[0], x.env_id) == (point, environment)]))
         rows.append(row)
     shared.table(rows)
-    done = sum(job.state in ("done", "kept") for job in jobs)
+    done = sum(job.state == "done" for job in jobs)
     print(f"{done} of {len(jobs)} runs are done", flush=True)
     return 0 if done == len(jobs) else 1
 
@@ -249,47 +222,36 @@ def run(args: Args) -> int:
     suite, ablations = chosen(args)
     write_scripts(suite, ablations, args.folder)
     jobs = make_jobs(args, suite, ablations)
-    here = [job for job in jobs if job.state != "kept"]
-    status = sweep.make_runs(here, sweep.Args(workers=args.workers, threads=args.threads))
+    status = sweep.make_runs(jobs, sweep.Args(workers=args.workers, threads=args.threads))
     print_status(jobs)
     return status
 
 
 def keep(args: Args) -> int:
-    """Stores finished runs of the scripts as they are in the folder, with the version of the untouched script and its
-    run on this machine with the same seed."""
+    """Stores finished runs of the scripts as they are in the folder, each with the name of the untouched run beside
+    it."""
     suite, ablations = chosen(args)
     jobs = there_already(args, suite, ablations)
     base = shared.version(Path("scripts", f"{suite['script']}.py"))
-    there = kept_keys()
-    found = {}
+    runs = {}
     for job in jobs:
         folders = sweep.matching_runs(job)
-        broke = (
-            args.broken and job.state in ("interrupted", "queued") and folders and sweep.last_checkpoint(folders[-1])
-        )
-        if job.state == "done" or broke:
-            one = shared.run_of_folder(folders[-1])
-            one.script = suite["script"]
-            one.stopped_at = None if job.state == "done" else int(one.steps[-1])
-            name = "" if job.point == ["untouched"] else job.point[0]
-            one.ablation = {"suite": suite["name"], "name": name, "base": base}
-            if args.arguments:
-                one.ablation["arguments"] = args.arguments
-            found[name, job.env_id, job.seed] = one, is_in(there, job)
-    new, beside = [], []
-    for (name, env_id, seed), (one, is_kept) in found.items():
-        if is_kept:
+        broke = args.broken and job.state in ("interrupted", "queued") and folders
+        if job.state != "done" and not (broke and sweep.last_checkpoint(folders[-1])):
             continue
-        new.append(one)
-        if name and ("", env_id, seed) in found:
-            untouched, untouched_is_kept = found["", env_id, seed]
-            one.ablation["beside"] = untouched.name
-            if untouched_is_kept and untouched not in beside:
-                beside.append(untouched)  # of another machine than the kept one, or the same, which isn't added again
-    if not found:
+        one = shared.run_of_folder(folders[-1])
+        one.script = suite["script"]
+        one.stopped_at = None if job.state == "done" else int(one.steps[-1])
+        name = "" if job.point == ["untouched"] else job.point[0]
+        one.ablation = {"suite": suite["name"], "name": name, "base": base}
+        if args.arguments:
+            one.ablation["arguments"] = args.arguments
+        if name and ("", job.env_id, job.seed) in runs:
+            one.ablation["beside"] = runs["", job.env_id, job.seed].name
+        runs[name, job.env_id, job.seed] = one
+    if not runs:
         fail(f"--folder {args.folder}: none of its runs has ended; see `status`")
-    added = shared.append_runs(new, "ablations", RESULTS) + shared.append_runs(beside, "beside", RESULTS)
+    added = shared.append_runs(list(runs.values()), "ablations", RESULTS)
     print(f"{added} runs added to {RESULTS}; `python benchmark/ablate.py report` makes the tables anew")
     return 0
 
@@ -327,11 +289,11 @@ def area(run: Run) -> float:
     return float(np.nanmean(shared.curve(run.steps, run.returns, grid)))
 
 
-def largest(groups: dict, what: str) -> list[Run]:
+def largest(groups: dict, what: str):
     """The group with most runs; says when others are left out."""
     if len(groups) > 1:
         print(f"{what}: fewer runs are of another version, or with other --arguments; they are left out")
-    return max(groups.values(), key=len, default=[])
+    return max(groups.values(), key=len, default=())
 
 
 def load() -> dict[str, Suite]:
@@ -353,18 +315,18 @@ def load() -> dict[str, Suite]:
 
 
 def cells_of(runs: list[Run], by_name: dict[str, Run], what: str) -> dict[str, Cell]:
-    """The cells of one environment."""
+    """The cells of one environment. Of several runs with one seed, of several machines, the first one counts."""
     groups = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        groups.setdefault(run.ablation["name"], {}).setdefault(run.version, []).append(run)
-    runs_of = {name: largest(versions, f"{what}, {name}") for name, versions in groups.items()}
-    baseline = {run.seed: run for run in runs_of.get("", [])}
+    for run in sorted(runs, key=lambda run: (run.seed, run.name), reverse=True):
+        groups.setdefault(run.ablation["name"], {}).setdefault(run.version, {})[run.seed] = run
+    of_seeds = {name: largest(versions, f"{what}, {name}") for name, versions in groups.items()}
+    baseline = of_seeds.get("", {})
     cells = {}
-    for name, changed_runs in runs_of.items():
+    for name, changed_runs in of_seeds.items():
         pairs = []
-        for run in changed_runs:
-            if run.seed in baseline:
-                pairs.append((run, by_name.get(run.ablation.get("beside"), baseline[run.seed])))
+        for seed in sorted(changed_runs.keys() & baseline.keys()):
+            run = changed_runs[seed]
+            pairs.append((run, by_name.get(run.ablation.get("beside"), baseline[seed])))
         if pairs:
             last = np.array([run.result - untouched.result for run, untouched in pairs])
             areas = np.array([area(run) - area(untouched) for run, untouched in pairs])
@@ -588,7 +550,7 @@ def report(args: Args) -> int:
     for name, text in tables.items():
         shared.fill(DOCS / "ablations.md", f"ablations {name}", f"\n{text}\n")
     for tag in {ablation.tag for ablation in all_ablations().values()}:
-        shared.fill(DOCS / "details.md", f"worth {tag}", worth(tag, suites))
+        shared.fill(DOCS / "details.md", f"worth {tag}", f"\n{worth(tag, suites)}\n")
     runs = sum(len(cell.runs) for suite in suites.values() for cells in suite.values() for cell in cells.values())
     print(f"{runs} runs: docs/ablations.md, docs/details.md, benchmark/results/ablations_*.svg")
     return 0

@@ -174,12 +174,8 @@ def test_from_runs_to_pages(ablate_here, tmp_path):
     section = page.split("### CartPole-v1")[1].split("### Acrobot-v1")[0]
     rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| [")]
     assert [row[1] for row in rows] == ["ε = 1e-8"] and rows[0][-1] == "5 |"
-    assert "ε = 1e-8: [CartPole-v1 " in details and "<!-- worth core-6 -->\nNot measured.\n" in details
+    assert "ε = 1e-8: [CartPole-v1 " in details and "<!-- worth core-6 -->\n\nNot measured.\n" in details
     assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
-    shutil.rmtree(tmp_path / "runs" / "ablations" / "runs")
-    stdout, _ = ablate_here("run", *words, "--skip-kept")
-    assert "running" not in stdout and "10 of 10 runs are done" in stdout
-    assert "0 of 10 runs are done" in ablate_here("status", *words, status=1)[0], "a reader's own runs"
 
 
 def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
@@ -204,30 +200,6 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
     (until,) = ablate.load()["core"]["CartPole-v1"]["core-3"].runs
     assert until.steps[-1] <= until.stopped_at < 8192
     assert until.result == until.returns[-100:].mean()
-
-
-def test_a_change_is_compared_with_the_untouched_run_of_its_machine(ablate_here, tmp_path):
-    """A second machine, from which what the first one kept is left out, but the untouched run beside new ones."""
-    ablate_here("run", *SIZE, "--num-seeds", "2", "--only", "core-3")
-    ablate_here("keep", *SIZE, "--num-seeds", "2", "--only", "core-3")
-    shutil.rmtree(tmp_path / "runs")
-    words = [*SIZE, "--num-seeds", "1", "--only", "core-3", "core-8"]
-    stdout, _ = ablate_here("run", *words, "--skip-kept")
-    assert [line.split()[1] for line in stdout.splitlines() if ": running" in line] == ["untouched", "core-8"]
-    (made,) = (tmp_path / "runs" / "ablations" / "runs").glob("*__ppo_numpy__1__*")
-    rows = (made / "episodes.csv").read_text().replace(".0,", ".5,")  # as if this machine rounded otherwise
-    (made / "episodes.csv").write_text(rows)
-    made.rename(made.with_name(f"{made.name}0"))  # made in another second
-    for added in (2, 0):
-        assert f"{added} runs added" in ablate_here("keep", *words)[0]
-    cells = ablate.load()["core"]["CartPole-v1"]
-    assert [len(cells[name].runs) for name in ("", "core-3", "core-8")] == [2, 2, 1]
-    assert cells["core-3"].untouched == cells[""].runs
-    (untouched,) = cells["core-8"].untouched
-    assert untouched.name == f"{made.name}0"
-    assert cells["core-8"].last.tolist() == [cells["core-8"].runs[0].result - untouched.result]
-    seeds = [row.rpartition(" | ")[2] for row in ablate.results_table(cells).splitlines()[2:]]
-    assert seeds == ["2 |", "1, another machine |", "2 |", "1, another machine |"]
 
 
 @pytest.mark.parametrize(
@@ -301,6 +273,19 @@ def test_differences_are_those_of_runs_with_the_same_seed(results):
     assert ablate.worth("core-6", suites) == "Not measured.\n"
     assert "| ε = 1e-8 | ▼ −13.0 |" in ablate.heat_map(suites)
     assert "Of these 2 intervals about 0 " in ablate.heat_map(suites)
+
+
+def test_a_change_is_compared_with_the_untouched_run_of_its_machine(results):
+    """The second machine's untouched run of a seed is kept beside the first's."""
+    for seed in (1, 2):
+        kept(results, "", seed, [10.0] * 100)
+        kept(results, "core-3", seed, [12.0] * 100)
+    kept(results, "", 1, [20.0] * 100, made_by="abc ")
+    kept(results, "core-8", 1, [21.0] * 100, beside="CartPole-v1__ppo_numpy__1__abcabc ")
+    cells = ablate.load()["core"]["CartPole-v1"]
+    assert [cells[name].last.tolist() for name in ("", "core-3", "core-8")] == [[0.0, 0.0], [2.0, 2.0], [1.0]]
+    seeds = [row.rpartition(" | ")[2] for row in ablate.results_table(cells).splitlines()[2:]]
+    assert seeds == ["2 |", "1, another machine |", "2 |", "1, another machine |"]
 
 
 def test_area_is_the_mean_of_the_curve(results):
