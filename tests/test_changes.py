@@ -1,7 +1,7 @@
 """Edits that researchers make (tests/changes/, shown on docs/make-it-your-own.md) do what they should, in each script.
 
-Each edit is a diff of ppo.py. The other scripts get it by a three-way merge; where a script's text differs there, it has a
-diff of its own, NAME.SCRIPT.diff. A script that an edit has nothing to do with isn't in the table below.
+Each edit is a diff of ppo.py. The other scripts get it by a three-way merge; where their text differs, by a diff of their
+own, NAME.SCRIPT.diff. A script that an edit has nothing to do with isn't in the table below.
 """
 
 import csv
@@ -50,7 +50,7 @@ SCRIPTS = {
     "09_scalar_debug": [*VECTORS, *PIXELS, *BATCHED],
     "10_reward_wrapper": [*VECTORS, *PIXELS],
     "11_normalize_observation": VECTORS[:2],
-    "12_forward_hook": [*VECTORS, *PIXELS, *BATCHED],
+    "12_forward_hook": [*VECTORS, *PIXELS[:3], *BATCHED],
     "13_anneal_entropy": [*VECTORS, *PIXELS, *BATCHED],
     "14_epsilon_mixture": ["ppo", "ppo_atari", "ppo_procgen"],
     "15_another_optimizer": [*VECTORS, *PIXELS, *BATCHED],
@@ -83,7 +83,7 @@ def edited(script: str, change: str, folder: Path) -> Path:
     base = ROOT / "cleanrl" / f"{owner}.py"
     theirs = patched(base, diff, folder / "parent")
     merged = subprocess.run(["git", "merge-file", "-p", path, base, theirs], capture_output=True, text=True)
-    assert merged.returncode == 0, f"{change} of {owner}.py conflicts with {script}.py:\n{merged.stdout}"
+    assert merged.returncode == 0, f"{change} of {owner}.py conflicts with {script}.py {merged.returncode} times"
     result = folder / "edited" / path.name
     result.write_text(merged.stdout)
     return result
@@ -187,7 +187,7 @@ def test_zero_grad_of_the_agent_is_that_of_the_optimizer(in_folder, script):
 
 def test_normalization_is_kept_by_resume_and_frozen_in_evaluation(in_folder):
     path = edited("ppo", "11_normalize_observation", in_folder)
-    module, args, folder = train("ppo", path)
+    module, _, folder = train("ppo", path)
     saved = checkpoint(folder)["envs"]["obs_rms"]
     player = module.load(folder)
     for seed in (1, 2):
