@@ -111,11 +111,11 @@ class RunningStatistics:
     def update(self, rows: np.ndarray) -> None:
         """Takes in rows (N, *shape)."""
         n = len(rows)
-        batch_mean = rows.sum(0) / n
+        batch_mean = np.add.reduce(rows) / n  # faster than rows.sum(0)
         deviation = rows - batch_mean
         delta = batch_mean - self.mean
         total = self.count + n
-        squares = self.var * self.count + (deviation * deviation).sum(0) + delta * delta * (self.count * n / total)
+        squares = self.var * self.count + np.add.reduce(deviation**2) + delta * delta * (self.count * n / total)
         self.mean = self.mean + delta * (n / total)
         self.var = squares / total
         self.count = total
@@ -229,21 +229,21 @@ class MLP:
     def backward(self, d_out: np.ndarray) -> None:
         """Writes the gradients of weights and biases, from the loss's derivatives by the outputs, (M, outputs).
 
-        The chain rule, from the last layer to the first: for out = h W' + b, dW = d_out' h, db is the sum of d_out over
-        the samples, and dh = d_out W. For h = tanh(z), dh / dz = 1 - h^2.
+        The chain rule, from the last layer to the first: for out = h W' + b, dW' = h' d_out, db is the sum of d_out
+        over the samples, and dh = d_out W. For h = tanh(z), dh / dz = 1 - h^2.
         """
         _, _, W2, _, W3, _ = self.parameters
         dW1, db1, dW2, db2, dW3, db3 = self.gradients
         ones = np.ones(len(d_out), d_out.dtype)  # its product with a matrix is the sum over the samples, only faster
-        d_out.T.dot(self.h2, out=dW3)
+        self.h2.T.dot(d_out, out=dW3.T)
         ones.dot(d_out, out=db3)
         dz2 = d_out.dot(W3)
         dz2 *= 1.0 - self.h2 * self.h2
-        dz2.T.dot(self.h1, out=dW2)
+        self.h1.T.dot(dz2, out=dW2.T)
         ones.dot(dz2, out=db2)
         dz1 = dz2.dot(W2)
         dz1 *= 1.0 - self.h1 * self.h1
-        dz1.T.dot(self.x, out=dW1)
+        self.x.T.dot(dz1, out=dW1.T)
         ones.dot(dz1, out=db1)
 
 
@@ -316,10 +316,10 @@ class Adam:
         self.mean += (1.0 - self.beta1) * (gradient - self.mean)
         self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)  # the mean of squares
         # Both averages start at zero; dividing by 1 - beta^steps makes up for it
+        correction = math.sqrt(1.0 - self.beta2**self.steps)
         root = np.sqrt(self.variance)
-        root /= math.sqrt(1.0 - self.beta2**self.steps)
-        root += self.eps
-        self.parameters -= self.lr / (1.0 - self.beta1**self.steps) * self.mean / root
+        root += self.eps * correction
+        self.parameters -= self.lr * correction / (1.0 - self.beta1**self.steps) * self.mean / root
 
     def state_dict(self) -> dict:
         return {"steps": self.steps, "mean": self.mean, "variance": self.variance}
@@ -498,6 +498,11 @@ import imageio.v2 as imageio
 from tensorboardX import SummaryWriter
 
 ACTION_SPACES = (gym.spaces.Box,)  # that this script can act in
+FAMILIES = {  # a part of the ids of another package's environments, its module, and what to install
+    "dm_control/": ("shimmy", "shimmy[dm-control]"),
+    "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium"),
+}
+gym.logger.min_level = gym.logger.ERROR  # the published ids end in v4, which Gymnasium calls out of date
 PICTURES = False  # whether this script learns from pictures
 LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
 RANGES = {  # smallest and largest value of the options that have one
@@ -508,34 +513,9 @@ RANGES = {  # smallest and largest value of the options that have one
     **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm"), (0, sys.maxsize)),
     **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
 }
-gym.logger.min_level = gym.logger.ERROR  # the published ids end in v4, which Gymnasium calls out of date
-FAMILIES = {  # a part of the ids of another package's environments, its module, and what to install
-    "dm_control/": ("shimmy", "shimmy[dm-control]"),
-    "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium"),
-}
 
 
 # ----------------------------------------------------------------------------------------------- Environments
-def make_simulator(env_id: str, options: dict) -> gym.Env:
-    """gym.make, also for ids of other packages; where MuJoCo draws pictures, they follow the agent."""
-    if "render_mode" in options and sys.platform == "linux":
-        os.environ.setdefault("MUJOCO_GL", "egl")  # no display needed; read when MuJoCo is imported
-    for part, (module, package) in FAMILIES.items():
-        if part in env_id:
-            if importlib.util.find_spec(module) is None:
-                raise ImportError(f"{module} is not installed: pip install '{package}'")
-            importlib.import_module(module)
-    env = gym.make(env_id, disable_env_checker=True, **options)
-    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # its own camera stays where the agent starts
-    if renderer:
-        for camera in range(renderer.model.ncam):
-            if renderer.model.camera(camera).name == "track":
-                renderer.camera_id = camera
-    if "dm_control/" in env_id:
-        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one follows agents that move on
-    return env
-
-
 def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
     """N environments, which VectorEnv steps by itself."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
@@ -608,6 +588,26 @@ def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
             if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
                 env.update_running_mean = False
             env = env.env
+
+
+def make_simulator(env_id: str, options: dict) -> gym.Env:
+    """gym.make, also for ids of other packages; where MuJoCo draws pictures, they follow the agent."""
+    if "render_mode" in options and sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")  # no display needed; read when MuJoCo is imported
+    for part, (module, package) in FAMILIES.items():
+        if part in env_id:
+            if importlib.util.find_spec(module) is None:
+                raise ImportError(f"{module} is not installed: pip install '{package}'")
+            importlib.import_module(module)
+    env = gym.make(env_id, disable_env_checker=True, **options)
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)  # its own camera stays where the agent starts
+    if renderer:
+        for camera in range(renderer.model.ncam):
+            if renderer.model.camera(camera).name == "track":
+                renderer.camera_id = camera
+    if "dm_control/" in env_id:
+        env.unwrapped.render_kwargs["camera_id"] = 0  # the first one follows agents that move on
+    return env
 
 
 def picture(envs: VectorEnv) -> np.ndarray:
@@ -730,11 +730,13 @@ def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = N
     if video:
         unfinished = video.with_suffix(".tmp.mp4")
         fps = player.envs.vector.metadata.get("render_fps", 30)
+        writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
         try:
-            with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
-                episode = player.play(seeds.pop(0), writer)
+            episode = player.play(seeds.pop(0), writer)
+            writer.close()
             unfinished.replace(video)
         finally:
+            writer.close()
             unfinished.unlink(missing_ok=True)
         yield episode
     for seed in seeds:
@@ -762,11 +764,13 @@ class Arrays:
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], dtype):
-        self.vector = np.concatenate([array.ravel() for array in arrays.values()]).astype(dtype)
+        # By columns: forward multiplies by transposed weights, which are contiguous then: faster for few rows
+        columns = [array.ravel(order="F") for array in arrays.values()]
+        self.vector = np.concatenate(columns).astype(dtype)
         self.parts = {}
         start = 0
         for name, array in arrays.items():
-            self.parts[name] = self.vector[start : start + array.size].reshape(array.shape)
+            self.parts[name] = self.vector[start : start + array.size].reshape(array.shape, order="F")
             start += array.size
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -881,7 +885,8 @@ class Run:
         args = self.args
         self.open()
         count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(min(count, args.num_updates))}
+        count = min(count, args.num_updates)
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
         fresh_episodes = True
         while self.update < args.num_updates:
             self.update += 1
@@ -1082,7 +1087,7 @@ class Run:
         where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
         run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
         try:
-            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args))
+            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
         except Exception as error:  # no network, no login
             fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
 

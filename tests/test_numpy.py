@@ -274,7 +274,7 @@ def test_a_parameter_without_a_gradient_ends_the_run(tmp_path):
 def test_a_temperature_reaches_acting_and_learning(tmp_path):
     """Frequencies of drawn actions are the probabilities of evaluate_actions, in the script as changed."""
     line = "        return self.actor.forward(obs)\n"
-    path = changed(ppo_numpy, tmp_path, (line, line.replace("(obs)", "(obs) / 0.01")))
+    path = changed(ppo_numpy, tmp_path, (line, line.replace("(obs)", "(obs) / 0.001")))
     script = SimpleNamespace(**runpy.run_path(str(path)))
     agent = script.Agent(script.VectorEnv(script.Args(), 1), script.Args())
     obs = np.tile(np.float32([0.5, 1.0, -0.1, 0.4]), (20_000, 1))
