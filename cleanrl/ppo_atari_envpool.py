@@ -144,7 +144,7 @@ class VectorEnv:
         in_reset = self.resets & (lives > self.lives) & (self.game_lengths > 0)  # RoadRunner's no-ops can end a game
         episodes = []
         for i in np.flatnonzero(true_ends | truncated | in_reset):
-            episodes.append({"r": self.game_returns[i], "l": self.game_lengths[i]})
+            episodes.append({"r": float(self.game_returns[i]), "l": int(self.game_lengths[i])})
             self.game_returns[i] = 0.0
             self.game_lengths[i] = 0
         self.lives = lives
@@ -541,11 +541,13 @@ def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = N
     if video:
         unfinished = video.with_suffix(".tmp.mp4")
         fps = player.envs.vector.metadata.get("render_fps", 30)
+        writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
         try:
-            with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
-                episode = player.play(seeds.pop(0), writer)
+            episode = player.play(seeds.pop(0), writer)
+            writer.close()
             unfinished.replace(video)
         finally:
+            writer.close()
             unfinished.unlink(missing_ok=True)
         yield episode
     for seed in seeds:
@@ -659,7 +661,8 @@ class Run:
         args = self.args
         self.open()
         count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(min(count, args.num_updates))}
+        count = min(count, args.num_updates)
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
         fresh_episodes = True
         while self.update < args.num_updates:
             self.update += 1
@@ -860,7 +863,7 @@ class Run:
         where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
         run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
         try:
-            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args))
+            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
         except Exception as error:  # no network, no login
             fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
 

@@ -488,10 +488,18 @@ RANGES = {  # smallest and largest value of the options that have one
 def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
+    if args.bootstrap_truncated:
+        make = partial(make_copying, make)
     if args.vectorization == "async" and num_envs > 1:
         make = partial(make_in_process, make, os.getpid())
         return gym.vector.AsyncVectorEnv([make] * num_envs, autoreset_mode=same_step)
     return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=same_step)
+
+
+def make_copying(make) -> gym.Env:
+    """An environment whose last observation outlives the next reset, though some return one array for ever."""
+    env = make()
+    return gym.wrappers.TransformObservation(env, np.copy, env.observation_space)
 
 
 def make_in_process(make, trainer: int) -> gym.Env:
@@ -675,11 +683,13 @@ def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = N
     if video:
         unfinished = video.with_suffix(".tmp.mp4")
         fps = player.envs.vector.metadata.get("render_fps", 30)
+        writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
         try:
-            with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
-                episode = player.play(seeds.pop(0), writer)
+            episode = player.play(seeds.pop(0), writer)
+            writer.close()
             unfinished.replace(video)
         finally:
+            writer.close()
             unfinished.unlink(missing_ok=True)
         yield episode
     for seed in seeds:
@@ -795,7 +805,8 @@ class Run:
         args = self.args
         self.open()
         count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(min(count, args.num_updates))}
+        count = min(count, args.num_updates)
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
         fresh_episodes = True
         while self.update < args.num_updates:
             self.update += 1
@@ -996,7 +1007,7 @@ class Run:
         where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
         run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
         try:
-            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args))
+            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
         except Exception as error:  # no network, no login
             fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
 

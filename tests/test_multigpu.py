@@ -315,7 +315,7 @@ def test_gpus_that_are_not_there_get_one_line(in_tmp_path):
 
 # ppo_atari_multigpu_envpool.py
 def test_envpool_games_are_learned_by_two_processes_as_by_one(in_tmp_path):
-    options = SMALL | {"env_id": "Breakout-v5", "num_steps": 40, "total_timesteps": 160, "checkpoints": 1}
+    options = SMALL | {"env_id": "Breakout-v5", "num_steps": 80, "total_timesteps": 320, "checkpoints": 1}
     end(torchrun(WORKER, "ppo_atari_multigpu_envpool", *words(**options, env_threads=1)))
     first, second = load_notes(in_tmp_path)
     assert all(torch.equal(one, other) for one, other in zip(first["last_weights"], second["last_weights"]))
