@@ -41,7 +41,8 @@ def run(job: dict) -> int:
 
 
 for line in sys.stdin:
-    if not (pid := os.fork()):
+    pid = os.fork()
+    if pid == 0:
         status = 1
         try:
             status = run(json.loads(line))
