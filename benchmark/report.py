@@ -22,8 +22,7 @@ import glob
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -131,28 +130,42 @@ def described(run: Run, names: set[str], kinds: list[list[Run]]) -> list[str]:
     return parts
 
 
-def rows_of(runs: Iterable[Run]) -> dict[str, list[Row]]:
-    """The rows of the tables by name of the experiment: of runs that have ended, environments with published numbers
-    first."""
+def ended_runs(runs: list[Run]) -> list[Run]:
+    """The runs that have ended and in which an episode did. Names the others on stderr."""
+    found = []
+    for run in runs:
+        if not run.ended:
+            print(f"{run.name}: has not ended; it is left out", file=sys.stderr)
+        elif len(run.returns) == 0:
+            print(f"{run.name}: no episode ended in it; it is left out", file=sys.stderr)
+        else:
+            found.append(run)
+    return found
+
+
+def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
+    """The rows of the tables by name of the experiment, environments with published numbers first."""
     published = published_results()
     by_name = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        if run.ended and len(run.returns):
-            by_name[run.exp_name][run.env_id].append(run)
+    for run in ended_runs(runs):
+        by_name[run.exp_name][run.env_id].append(run)
     tables = {}
     for exp_name in sorted(by_name):
-        base, environments = published_name(exp_name, published), by_name[exp_name]
+        base = published_name(exp_name, published)
+        environments = by_name[exp_name]
         ordered = [environment for script, environment in published if script == base and environment in environments]
         ordered += sorted(environments.keys() - set(ordered))
         tables[exp_name] = []
         for environment in ordered:
             kinds = kinds_of(environments[environment])
             for kind in kinds:
-                names, theirs = differing(kinds), published.get((base, environment), {})
+                names = differing(kinds)
+                theirs = published.get((base, environment), {})
                 if theirs:  # then whatever isn't as published is said
                     names = names | kind[0].settings.keys()
                 if theirs and int(theirs["steps"]) != kind[0].total:
-                    names, theirs = names | {"total_timesteps"}, {}
+                    names = names | {"total_timesteps"}
+                    theirs = {}
                 label = ", ".join([environment, *described(kind[0], names, kinds)])
                 tables[exp_name].append(Row(label, kind, theirs))
     return tables
@@ -250,7 +263,8 @@ def throughputs(results: Path) -> list[tuple[str, dict]]:
 def sides_of(script: str, measured: dict) -> list[tuple[str, str, str]]:
     """The script and, where it was measured against other arguments, the script with those: the key of the numbers,
     that of the ratios, and how it was called."""
-    options, sides = measured["options"], []
+    options = measured["options"]
+    sides = []
     processes = options.get("processes", 1)
     for key, ratios, option in (("script", "ratios", "arguments"), ("against", "against_ratios", "against")):
         if key in measured["medians"]:
@@ -273,7 +287,8 @@ def speed_table(results: Path) -> str:
     """Markdown: the medians of the rounds, a row for each script and set of arguments."""
     rows = []
     for script, measured in throughputs(results):
-        medians, arguments = measured["medians"], measured["arguments"]
+        medians = measured["medians"]
+        arguments = measured["arguments"]
         in_parallel = arguments.get("vectorization") == "async" or "env_threads" in arguments
         for key, ratios, name in sides_of(script, measured):
             cells = [name, arguments["env_id"], f"{medians[key]['steps_per_second']:,.0f}"]
@@ -295,7 +310,8 @@ def speed_table(results: Path) -> str:
 
 def short_speed_table(results: Path) -> str:
     """Markdown: five rows of the speed table, each against the faster of stable-baselines3's two settings."""
-    found, rows = dict(throughputs(results)), []
+    found = dict(throughputs(results))
+    rows = []
     for script in SHORT_SPEED:
         if script in found:
             measured = found[script]
@@ -311,7 +327,8 @@ def launch_table(results: Path) -> str:
     """Markdown: how long a script takes to its first update, and the memory that it needs."""
     rows = []
     for script, measured in throughputs(results):
-        launch, name = measured["medians"]["launch"], sides_of(script, measured)[0][2]
+        launch = measured["medians"]["launch"]
+        name = sides_of(script, measured)[0][2]
         rows.append([name, f"{launch['first_row_seconds']:.1f} s", f"{launch['peak_mb']:,.0f} MB"])
     return markdown(["script", "launch to first update", "peak memory"], rows)
 
@@ -411,12 +428,12 @@ class Compare:
     output: Path = Path("comparison")  # the files' name, to which .md and .svg are added
 
 
-def named_runs(side: str, pattern: str, results: Path) -> list[Run]:
+def named_runs(side: str, pattern: str) -> list[Run]:
     """The runs of a folder, of a pattern, or the kept ones of this name."""
     folders = [Path(path) for path in sorted(glob.glob(pattern)) if Path(path).is_dir()]
     if folders:
         return shared.find_runs(folders)
-    kept = shared.kept_runs(pattern, results) or shared.kept_runs("results", results, pattern)
+    kept = shared.kept_runs(pattern) or shared.kept_runs("results", exp_name=pattern)
     if not kept:
         fail(f"{side} {pattern}: no folder is so called, and no kept runs; name run folders, a folder that holds them, "
              "a pattern in quotes, or kept runs such as ppo")  # fmt: skip
@@ -452,25 +469,20 @@ def shortened(run: Run, steps: int) -> Run:
         fail(f"--steps {steps}: {run.name} has {run.total:,} steps; name a step that every run has come to")
     if not ended.any():
         fail(f"--steps {steps}: {run.name} has no episode that had ended by then; name a later step")
-    run.steps, run.returns, run.lengths = run.steps[ended], run.returns[ended], run.lengths[ended]
-    run.seconds, run.total, run.stopped_at = run.seconds[ended], steps, steps
-    return run
+    columns = {name: getattr(run, name)[ended] for name in ("steps", "returns", "lengths", "seconds")}
+    return replace(run, total=steps, stopped_at=steps, **columns)
 
 
-def compared_runs(side: str, pattern: str, only: list[str], steps: int | None, results: Path) -> dict[str, list[Run]]:
+def compared_runs(side: str, pattern: str, only: list[str], steps: int | None) -> dict[str, list[Run]]:
     """The runs of one side by environment. Ends the program with one line if they are not of one experiment."""
     option = f"--only-{side.lower()}"
-    runs = chosen_runs(named_runs(side, pattern, results), option, only)
-    ended = [run for run in runs if run.ended and len(run.returns)]
-    for run in runs:
-        if run not in ended:
-            print(f"{side}: {run.name}: has not ended; it is left out", file=sys.stderr)
-    if not ended:
+    runs = ended_runs(chosen_runs(named_runs(side, pattern), option, only))
+    if not runs:
         fail(f"{side} {pattern}: holds no run that has ended; resume one first")
     if steps is not None:
-        ended = [shortened(run, steps) for run in ended]
+        runs = [shortened(run, steps) for run in runs]
     environments = defaultdict(list)
-    for run in sorted(ended, key=lambda run: (run.env_id, run.seed)):
+    for run in sorted(runs, key=lambda run: (run.env_id, run.seed)):
         environments[run.env_id].append(run)
     for environment, members in environments.items():
         kinds = kinds_of(members)
@@ -500,7 +512,8 @@ def draw_comparison(both: dict[str, tuple[list[Run], list[Run]]], names: tuple[s
     size = (max(4.2 * len(both), 5), 4.2)
     figure, axes = plt.subplots(2, len(both), figsize=size, squeeze=False, height_ratios=(4, 1))
     for i, (environment, sides) in enumerate(both.items()):
-        above, below = axes[0][i], axes[1][i]
+        above = axes[0][i]
+        below = axes[1][i]
         for runs, color, name in zip(sides, ("tab:orange", "tab:blue"), names):
             shared.shade(above, *curves_of(runs), color, f"{name}, {seeds(len(runs))}")
         above.set_title(environment, fontsize=10, pad=28)  # the legend stands between it and the curves
@@ -520,10 +533,10 @@ def draw_comparison(both: dict[str, tuple[list[Run], list[Run]]], names: tuple[s
     shared.save_picture(figure, path)
 
 
-def compare(args: Compare, results: Path = RESULTS) -> tuple[dict, tuple[str, str], list[list[str]]]:
+def compare(args: Compare) -> tuple[dict, tuple[str, str], list[list[str]]]:
     """(the runs of A and B by environment, their names for a legend, the table with its header first)."""
-    a = compared_runs("A", args.a, args.only_a, args.steps, results)
-    b = compared_runs("B", args.b, args.only_b, args.steps, results)
+    a = compared_runs("A", args.a, args.only_a, args.steps)
+    b = compared_runs("B", args.b, args.only_b, args.steps)
     both = {environment: (a[environment], b[environment]) for environment in sorted(a.keys() & b.keys())}
     if not both:
         fail(f"A has {', '.join(a)} and B has {', '.join(b)}: they have no environment in common")
@@ -573,11 +586,6 @@ def report_runs(paths: list[Path], output: Path) -> None:
     if (output / "config.json").is_file():
         fail(f"--output {output}: is a run folder; name one of the report's own")
     runs = shared.find_runs(paths)
-    for run in runs:
-        if not run.ended:
-            print(f"{run.name}: has not ended; it is left out", file=sys.stderr)
-        elif len(run.returns) == 0:
-            print(f"{run.name}: no episode ended in it; it is left out", file=sys.stderr)
     text = []
     try:
         for exp_name, rows in rows_of(runs).items():
@@ -655,7 +663,8 @@ def rebuild(results: Path) -> None:
         return
     pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
     shown = "".join(page.read_text(encoding="utf-8") for page in pages)
-    pictures_made, filled = 0, 0
+    pictures_made = 0
+    filled = 0
     for exp_name, rows in tables.items():
         if f"benchmark/results/{exp_name}.svg" in shown:
             draw(rows, results / f"{exp_name}.svg")

@@ -256,7 +256,8 @@ def run_of_folder(folder: Path) -> Run:
             usual = list(identity(defaults(scripts[0])).items())
             made_by = version(scripts[0])
         else:
-            usual, made_by = [], str(config.get("git_commit"))[:12]
+            usual = []
+            made_by = str(config.get("git_commit"))[:12]
         last = planned_steps(arguments)
         own = identity(arguments)
         return Run(
@@ -389,7 +390,8 @@ def append_runs(runs: list[Run], collection: str = "results", results: Path = RE
 
     old = read_runs(results)
     there = set(old["run"]) if len(old) else set()
-    rows, episodes = [], {}
+    rows = []
+    episodes = {}
     for run in runs:
         if run.name in there:
             continue
@@ -502,7 +504,8 @@ def difference_interval(a, b, paired: bool) -> tuple[float, float, float]:
     """mean(b) − mean(a) with its 95% interval by the method of mean_interval. paired: a[i] and b[i] belong together
     (the same seed, (S,) each); otherwise the two are sampled apart, (S_a,) and (S_b,), with Welch's degrees of
     freedom. With fewer than LEAST_SEEDS values in either it is (−inf, inf)."""
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    a = np.asarray(a, dtype=float)
+    b = np.asarray(b, dtype=float)
     if paired:
         return mean_interval(b - a)
     difference = float(b.mean() - a.mean())
@@ -621,7 +624,8 @@ def fill(page: Path, name: str, text: str) -> bool:
     for the name "results ppo": the second comment has the name's first word. Returns whether the page has the block;
     ends the program with one line if the block has no end."""
     content = page.read_text(encoding="utf-8")
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name.split()[0]} -->"
+    begin = f"<!-- {name} -->\n"
+    end = f"<!-- end of {name.split()[0]} -->"
     before, found, rest = content.partition(begin)
     if not found:
         return False

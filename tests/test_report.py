@@ -248,7 +248,7 @@ def test_what_has_not_ended_is_not_compared(in_tmp_path, capsys):
     late = make_run(in_tmp_path / "runs", [1.0], seed=2, updates=9, exp_name="mine")
     report.compare_command(report.Compare("runs/*__ppo__*", "runs/*__mine__*"))
     stdout, stderr = capsys.readouterr()
-    assert f"B: {late.name}: has not ended" in stderr and "1 and 1" in stdout
+    assert f"{late.name}: has not ended" in stderr and "1 and 1" in stdout
 
 
 # ------------------------------------------------------------------------------------------------------------ Mistakes
