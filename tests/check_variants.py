@@ -242,21 +242,23 @@ def fix(root: Path) -> None:
 
 def propagate(root: Path, name: str, since: str) -> list[str]:
     """Carries a script's change to its children, and theirs to their children. Returns the conflicts."""
-    before = {name: git(root, "show", f"{since}:cleanrl/{name}.py")}  # the old text of all that change
+    family = {name}
     conflicts = []
     for child in load(root).values():
-        if child.parent is None or child.parent.name not in before:
+        if child.parent is None or child.parent.name not in family:
             continue
+        family.add(child.name)
         with tempfile.TemporaryDirectory() as folder:
-            old = Path(folder) / "old_parent.py"
-            old.write_text(before[child.parent.name], "utf-8")
-            words = ["git", "merge-file", "-p", str(child.path), str(old), str(child.parent.path)]
+            old_parent = Path(folder) / "old_parent.py"
+            old_parent.write_text(git(root, "show", f"{since}:cleanrl/{child.parent.name}.py"), "utf-8")
+            words = ["git", "merge-file", "-p", str(child.path), str(old_parent), str(child.parent.path)]
             merged = subprocess.run(words, capture_output=True, encoding="utf-8")
         if merged.returncode == 0:
-            before[child.name] = child.text
             child.path.write_text(merged.stdout, "utf-8")
         else:
-            conflicts.append(f"cleanrl/{child.name}.py: left as it is; {merged.returncode} conflicts, merge it by hand")
+            conflicts.append(f"cleanrl/{child.name}.py: left as it is; merge by hand:")
+            for part in merged.stdout.split("<<<<<<< ")[1:]:
+                conflicts.append("<<<<<<< " + part.partition(">>>>>>> ")[0])
     return conflicts
 
 
