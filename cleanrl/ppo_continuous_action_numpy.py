@@ -6,7 +6,7 @@
 #   "imageio[ffmpeg]>=2.38",
 #   "mujoco>=3.17",
 #   "numpy>=2.4",
-#   "tensorboardX>=2.6.5",
+#   "tensorboard>=2.21",
 #   "tyro>=1.0.17",
 # ]
 # ///
@@ -389,10 +389,10 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
         change = value - mb.values
         clipped_error = mb.values + change.clip(-clip_coef, clip_coef) - mb.returns
         clipped_slope = np.where(np.abs(change) <= clip_coef, clipped_error, 0.0)
-        slope = np.where(np.abs(error) >= np.abs(clipped_error), error, clipped_slope)
-        squared_error = np.maximum(squared_error, clipped_error * clipped_error)
+        clipped_square = clipped_error * clipped_error
+        slope = np.where(squared_error >= clipped_square, error, clipped_slope)
+        squared_error = np.maximum(squared_error, clipped_square)
     d_value = args.vf_coef / M * slope
-    d_entropy = -args.ent_coef / M  # [core-10]
     debug = {  # [core-12]
         "losses/value_loss": 0.5 * squared_error,
         "losses/policy_loss": policy_losses,
@@ -401,7 +401,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
         "losses/approx_kl": ratio - 1 - log_ratio,
         "losses/clipfrac": np.abs(ratio - 1) > clip_coef,
     }
-    return d_log_prob, d_entropy, d_value, debug
+    return d_log_prob, -args.ent_coef / M, d_value, debug  # [core-10]
 
 
 # ------------------------------------------------------------------------------------------------------------- Training
@@ -495,7 +495,8 @@ from dataclasses import asdict, fields, replace
 
 import filelock
 import imageio.v2 as imageio
-from tensorboardX import SummaryWriter
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer import event_file_writer
 
 ACTION_SPACES = (gym.spaces.Box,)  # that this script can act in
 FAMILIES = {  # a part of the ids of another package's environments, its module, and what to install
@@ -786,6 +787,37 @@ class Arrays:
             if state[name].shape != part.shape:
                 raise ValueError(f"{name} is {state[name].shape} instead of {part.shape}")
             part[...] = state[name]
+
+
+class SummaryWriter:
+    """Writes scalars for TensorBoard, as torch's class of this name does."""
+
+    def __init__(self, folder: str, purge_step: int):
+        self.writer = event_file_writer.EventFileWriter(folder)
+        self.writer.add_event(Event(step=purge_step, session_log={"status": "START"}))
+        self.step = purge_step
+        self.values = []
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        if step != self.step:
+            self.write()
+        self.step = step
+        self.values.append({"tag": name, "simple_value": float(value)})
+
+    def write(self) -> None:
+        """All values of a step as one event, which takes a fifth of the time of an event for each."""
+        if self.values:
+            summary = {"value": self.values}
+            self.writer.add_event(Event(wall_time=time.time(), step=self.step, summary=summary))
+            self.values = []
+
+    def flush(self) -> None:
+        self.write()
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.write()
+        self.writer.close()
 
 
 def take_arrays(state: dict, path: str, arrays: dict) -> dict:
