@@ -598,7 +598,7 @@ def report_runs(paths: list[Path], output: Path) -> None:
         shared.write_atomically(output / "tables.md", "\n".join(text))
     except OSError as error:
         fail(f"--output {output}: {error}; name a folder that can be written, with room on the disk")
-    print(f"{output / 'tables.md'}: {len(runs)} runs; to browse them: tensorboard --logdir {paths[0]}")
+    print(f"{output / 'tables.md'} and the curves are written; to browse the runs: tensorboard --logdir {paths[0]}")
 
 
 def keep(folders: list[Path], stopped: bool, results: Path) -> None:
