@@ -1,7 +1,7 @@
 """Edits that researchers make (tests/changes/, shown on docs/make-it-your-own.md) do what they should, in each script.
 
-Each edit is a diff of ppo.py. The other scripts get it by a three-way merge; where their text differs, by a diff of their
-own, NAME.SCRIPT.diff. A script that an edit has nothing to do with isn't in the table below.
+Each edit is a diff of ppo.py. The other scripts get it by a three-way merge; where their text differs, by a diff
+of their own, NAME.SCRIPT.diff. A script that an edit has nothing to do with isn't in the table below.
 """
 
 import csv
