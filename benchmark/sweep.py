@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter, deque
 from dataclasses import asdict, dataclass, field, fields
@@ -35,6 +36,7 @@ from shared import checkpoints, fail, identity, planned_steps, script_args, tabl
 
 ATTEMPTS = 2  # starts of a run before it counts as failed
 LAST_LINES = 12  # of a failed run's log, which are shown
+PARSING = threading.Lock()  # Python 3.11's ast.parse fails in two threads at once, and tune.py has several
 RUNS = Path("runs")
 LOGS = Path("runs", "logs")
 
@@ -152,7 +154,10 @@ def read_arguments(script: Path, words: list[str]) -> dict:
     try:
         arguments = tyro.cli(kind, args=words, console_outputs=False)
     except (SystemExit, TypeError):  # TypeError: tyro looks for the help of a class whose module is gone
-        raise ValueError(f"{script.name} does not take these values: {shlex.join(words)}") from None
+        typed = shlex.join(words)
+        raise ValueError(
+            f"{script.name} does not take these values: {typed}; `python {script} {typed}` says which"
+        ) from None
     return json.loads(json.dumps(asdict(arguments)))
 
 
@@ -193,16 +198,27 @@ def digest_of(arguments: dict) -> str:
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:8]
 
 
+@cache
+def version_when(script: Path, modified: int) -> str:
+    """The script's version; `modified`, the time of the last edit, is what the cache notices one by."""
+    return version(script)
+
+
+def version_now(script: Path) -> str:
+    with PARSING:
+        return version_when(script, script.stat().st_mtime_ns)
+
+
 @cache  # of what never changes in a run folder; an error is not cached
 def read_folder(run: Path) -> tuple[str, dict[str, str]]:
     """The digest of a run folder's arguments, and the version of each script in it. Raises if it is no run folder."""
     arguments = json.loads((run / "config.json").read_text(encoding="utf-8"))["arguments"]
-    return digest_of(arguments), {path.name: version(path) for path in run.glob("*.py")}
+    return digest_of(arguments), {path.name: version_now(path) for path in run.glob("*.py")}
 
 
 def matching_runs(job: Job, any_version: bool = False) -> list[Path]:
     """The job's run folders, the furthest last."""
-    now = version(job.script)
+    now = version_now(job.script)
     found = []
     for run in RUNS.glob("*/"):
         try:
@@ -321,6 +337,7 @@ class Sweep:
             for job in self.running:
                 job.process.terminate()
                 job.process.wait()
+                job.claim.release()
         show(self)
         if all(job.state == "done" for job in self.jobs):
             return 0

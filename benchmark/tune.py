@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import shlex
+import threading
 import time
 import tomllib
 import warnings
@@ -222,7 +223,9 @@ class Tuner:
         self.targets = targets
         self.study = study
         self.stops = stops
+        self.parsing = threading.Lock()  # tyro is not made for threads
         self.interrupted = []  # numbers of trials that the stop of this process ended
+        self.broken = None  # an error that is neither the script's nor the user's
         self.suspects = {}  # when this process saw first that a trial was lost, by the trial's number
 
     def score(self, job: sweep.Job, mean_return: float) -> float:
@@ -236,7 +239,8 @@ class Tuner:
             if self.stops:
                 raise Stopped
             values = {name: suggest(trial, name, spec) for name, spec in self.space.items()}
-            jobs = make_trial(self.args, values, self.args.num_seeds, self.args.start_seed)
+            with self.parsing:
+                jobs = make_trial(self.args, values, self.args.num_seeds, self.args.start_seed)
             say(f"trial {trial.number}: {' '.join(jobs[0].point)}")
             return TrialRuns(self, trial, jobs).run()
         except Stopped:
@@ -245,6 +249,9 @@ class Tuner:
         except (TrialFailed, ValueError) as error:  # ValueError: the script does not take the values
             trial.set_user_attr("error", str(error))
             raise TrialFailed(str(error)) from error
+        except Exception as error:
+            self.broken = error  # optimize swallows it if this is one of its last trials
+            raise
 
     def after_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         say(describe(trial))
@@ -266,6 +273,8 @@ class Tuner:
                     self.study.optimize(self.objective, count, **how)
                 except Stopped:
                     break
+                if self.broken:
+                    raise self.broken
                 trials = counted(self.study)
                 if is_hopeless(trials):
                     fail(f"all {len(trials)} trials failed; the last: {trials[-1].user_attrs.get('error')}", status=1)

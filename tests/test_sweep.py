@@ -236,6 +236,19 @@ def test_a_run_that_fails_again_has_failed():
     assert "ended with status 1" in stderr and "fake_ppo: a crash in the middle" in stderr
 
 
+def test_an_error_of_the_sweep_itself_leaves_no_run_behind():
+    Path("hold").touch()
+    (job,) = sweep.make_jobs(sweep.Args(env_ids=["A"], command="python fake_ppo.py --hold 0", num_seeds=1))
+
+    def show(current):
+        if current.running:
+            raise RuntimeError("not planned")
+
+    with pytest.raises(RuntimeError):
+        sweep.Sweep([job], 1, 1, []).run(show)
+    assert job.process.poll() is not None and not sweep.is_held(job.log.with_suffix(".lock"))
+
+
 # ----------------------------------------------------------------------------------------------------- The command line
 
 
