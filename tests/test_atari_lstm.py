@@ -6,7 +6,6 @@ from pathlib import Path
 import environments_atari  # noqa: F401 (registers them)
 import gymnasium as gym
 import numpy as np
-import ppo_atari
 import ppo_atari_lstm as ppo
 import pytest
 import torch
@@ -153,14 +152,6 @@ def test_the_lstm_runs_once_a_stretch_between_episode_ends(spy):
     assert [args[1].shape[0] for args, _ in calls] == [10, 10, 12]
 
 
-def test_bf16_is_near_fp32():
-    full, half, dones = random_agent(), random_agent(precision="bf16"), done_patterns()["0.3 of all"].flatten()
-    obs, lstm_state = frames(7, 3), torch.randn(2, 3, 128)
-    wanted, value = (agent.get_value(obs, lstm_state, dones) for agent in (full, half))
-    assert value.dtype == torch.float32
-    assert 0 < (value - wanted).abs().max() < 0.1 * wanted.std()
-
-
 # Acting
 def test_states_are_handed_on_over_steps_and_rollouts_and_start_anew_with_fresh_episodes(train, spy):
     calls, gae_calls = spy(ppo.Agent, "get_action_and_value"), spy(ppo, "compute_gae")
@@ -305,13 +296,6 @@ def test_environments_must_divide_into_minibatches(in_tmp_path, capsys):
     line = error_line(capsys.readouterr().err, ppo)
     assert stop.value.code == 2 and "--num-envs 6: must be a multiple of --num-minibatches 4" in line
     assert not list(in_tmp_path.iterdir())
-
-
-def test_a_checkpoint_of_the_parent(train, capsys):
-    folder = train(total_timesteps=32)
-    with pytest.raises(SystemExit):
-        ppo_atari.main(ppo_atari.Args(evaluate=str(folder)))
-    assert "was written by ppo_atari_lstm.py; use that script" in error_line(capsys.readouterr().err, ppo_atari)
 
 
 # Learning
