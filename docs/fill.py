@@ -189,9 +189,7 @@ def code(tag: str) -> str:
     owners = [script for script in ORDER if lines_of(script, tag)]
     if not owners:
         shared.fail(f"docs: no script has the tag [{tag}]")
-    number = lines_of(owners[0], tag)[0]
-    link = f"[{owners[0]}.py, line {number}](../cleanrl/{owners[0]}.py#L{number})"
-    return f"```python\n{excerpt(owners[0], number)}\n```\n\n{link}\n"
+    return f"```python\n{excerpt(owners[0], lines_of(owners[0], tag)[0])}\n```\n"
 
 
 def lines(tag: str) -> str:
