@@ -1043,7 +1043,11 @@ class ProcgenRun(Run):
                 if int(row.partition(",")[0]) < self.global_step:  # a resumed run plays the others again
                     rows.append(row)
         for levels, args in (("training", self.args), ("test", test_levels(self.args))):
-            episodes = list(evaluate(self.checkpoint, args, args.episodes))
+            episodes = []
+            for episode in evaluate(self.checkpoint, args, args.episodes):
+                episodes.append(episode)
+                if self.stop_signal is not None:  # when the run goes on, it plays them again
+                    return
             rows += [f"{self.global_step},{levels},{episode['r']},{episode['l']}" for episode in episodes]
             mean_return = np.mean([episode["r"] for episode in episodes])
             print(f"step {self.global_step:,}: mean return on the {levels} levels {mean_return:.2f}", flush=True)
