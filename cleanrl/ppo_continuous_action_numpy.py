@@ -439,7 +439,7 @@ def train(args: Args, run: "Run") -> None:
             next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step])
             run.note(rewards[step], episodes)
             if args.bootstrap_truncated and truncated_obs:  # [plus-1]
-                last_obs = np.stack(list(truncated_obs.values()))
+                last_obs = np.array(list(truncated_obs.values()), np.float32)
                 rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs)
 
         # Log-probs, values and advantages, all at once: the weights are still those that drew the actions

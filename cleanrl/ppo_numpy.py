@@ -125,7 +125,6 @@ class VectorEnv:
         length, of each episode that ended."""
         env_actions = self.action_space.start + actions
         observations, rewards, dones, truncated_obs, episodes = step_each(self.vector.envs, env_actions)
-        truncated_obs = {i: last_obs.astype(np.float32) for i, last_obs in truncated_obs.items()}
         return observations.astype(np.float32, copy=False), rewards, dones, truncated_obs, episodes
 
     def state_dict(self) -> dict:
@@ -379,7 +378,7 @@ def train(args: Args, run: "Run") -> None:
             next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step])
             run.note(rewards[step], episodes)
             if args.bootstrap_truncated and truncated_obs:  # [plus-1]
-                last_obs = np.stack(list(truncated_obs.values()))
+                last_obs = np.array(list(truncated_obs.values()), np.float32)
                 rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs)
 
         # Log-probs, values and advantages, all at once: the weights are still those that drew the actions
