@@ -42,7 +42,7 @@ results: .venv/test
 
 # Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md
 gallery: .venv/test
-	$(BIN)/python benchmark/gallery.py
+	$(BIN)/python benchmark/agents.py play
 
 # The version is looked at first: with an older Python the installation fails late, and leaves a .venv behind.
 OLD = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " \
@@ -71,17 +71,18 @@ docs: .venv/docs/done
 	.venv/docs/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-docs.txt
 	touch $@
 
-# Pins anew everything that pyproject.toml leaves open. The CPU build's local version is dropped from torch's pin.
-COMPILE = .venv/lock/bin/pip-compile --quiet --strip-extras --no-annotate --no-header --allow-unsafe --no-emit-index-url \
-	--no-emit-find-links --no-emit-trusted-host pyproject.toml
+# Upgrades every pin to the newest release that pyproject.toml allows, for all Pythons and systems, and shows what changed.
+# torch's own CUDA packages stay unpinned, so that its small CPU build can be installed instead.
+PINS = .venv/lock/bin/uv pip compile --universal --python-version 3.11 --upgrade --quiet --no-annotate --no-header \
+	--no-emit-index-url --no-emit-find-links pyproject.toml
 TESTED = dev track benchmark tune mujoco box2d dm-control pybullet atari envpool
 lock: | .venv/bin/python
-	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet pip-tools==7.6.2
-	$(COMPILE) --all-extras -o requirements-all.txt
-	sed -i -E '/^cleanrl-ppo /d; /^#/d; /^$$/d' requirements-all.txt
-	$(COMPILE) -c requirements-all.txt -o requirements.txt
-	$(COMPILE) -c requirements-all.txt $(foreach extra,$(TESTED),--extra $(extra)) -o requirements-dev.txt
-	sed -i -E 's/^(torch==[0-9.]+)\+cpu$$/\1/; /^#/d; /^$$/d' requirements.txt requirements-dev.txt requirements-all.txt
+	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet uv
+	$(PINS) --all-extras -o requirements-all.txt
+	$(PINS) -c requirements-all.txt -o requirements.txt
+	$(PINS) -c requirements-all.txt $(foreach extra,$(TESTED),--extra $(extra)) -o requirements-dev.txt
+	sed -i -E '/^(cuda-|nvidia-|triton)/d' requirements.txt requirements-dev.txt requirements-all.txt
+	git --no-pager diff --unified=0 -- requirements.txt requirements-dev.txt requirements-all.txt
 
 clean:
 	rm -rf .venv
