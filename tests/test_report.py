@@ -169,6 +169,10 @@ def test_tables_name_the_release_of_runs_whose_script_has_changed(tmp_path, monk
     assert header[1] == "ours"
     labels = {row[1]: row[0] for row in rows}
     assert "release 0.2" in labels["10.00"] and "release" not in labels["20.00"]
+    monkeypatch.setattr(report, "present_version", lambda script: "another one")
+    new.release = None  # a run folder beside kept runs
+    labels = [row.environment for row in report.rows_of([old, new])["ppo"]]
+    assert sorted(labels) == ["Toy-v0, release 0.2", f"Toy-v0, version {new.version}"]
     header, *rows = report.result_cells(report.rows_of([old])["ppo"])
     assert header[1] == "ours, release 0.2" and rows[0][0] == "Toy-v0"
 

@@ -141,8 +141,10 @@ def test_of_two_that_are_the_same_run_one_stays(tmp_path, capsys):
     make_run(tmp_path, [2.0], number=2)
     make_run(tmp_path, [3.0], number=3, updates=3)  # begun last, and not ended
     make_run(tmp_path, [4.0], number=4, learning_rate=1.0)
-    assert sorted(run.returns[0] for run in shared.find_runs([tmp_path])) == [2.0, 4.0]
-    assert capsys.readouterr().err.count("left out") == 2
+    make_run(tmp_path, [5.0], number=5, learning_rate=2.0, updates=3)
+    make_run(tmp_path, [6.0], number=6, learning_rate=2.0, updates=2)
+    assert sorted(run.returns[0] for run in shared.find_runs([tmp_path])) == [2.0, 4.0, 6.0]
+    assert capsys.readouterr().err.count("left out") == 3
 
 
 def test_a_report_runs_no_script_of_a_run_folder(tmp_path):
