@@ -23,6 +23,7 @@ from pygments.util import ClassNotFound
 
 LOG = logging.getLogger("mkdocs.plugins.docs")  # a warning fails a strict build
 ROOT = Path(__file__).resolve().parents[1]
+WIDE = ("index.md", "details.md")  # pages that need the room of the table of contents
 PICTURES = (".png", ".svg", ".webp")
 LINK = re.compile(r'\]\(((?:\.\./|diffs/)[^)#\s]+)(?:#L(\d+))?(?: "[^"]*")?\)')
 FOLDER = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)\)")
@@ -60,6 +61,8 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri.startswith("source/"):
         return markdown
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     page.formulas = []
     markdown = take_out_formulas(markdown, page)
     markdown = DIFF.sub(unfold_diff, markdown)
