@@ -33,7 +33,7 @@ from shared import curve, difference_interval, fail, identity, last_step, planne
 
 try:
     import optuna
-    from optuna.exceptions import ExperimentalWarning, OptunaError
+    from optuna.exceptions import ExperimentalWarning, OptunaError, UpdateFinishedTrialError
     from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
     from optuna.trial import FixedTrial, FrozenTrial, Trial, TrialState
     from sqlalchemy.exc import SQLAlchemyError
@@ -225,6 +225,7 @@ class Tuner:
         self.stops = stops
         self.parsing = threading.Lock()  # tyro is not made for threads
         self.interrupted = []  # numbers of trials that the stop of this process ended
+        self.given_up = False  # whether another process went on with a trial of this one
         self.broken = None  # an error that is neither the script's nor the user's
         self.suspects = {}  # when this process saw first that a trial was lost, by the trial's number
 
@@ -242,9 +243,16 @@ class Tuner:
             with self.parsing:
                 jobs = make_trial(self.args, values, self.args.num_seeds, self.args.start_seed)
             say(f"trial {trial.number}: {' '.join(jobs[0].point)}")
-            return TrialRuns(self, trial, jobs).run()
+            value = TrialRuns(self, trial, jobs).run()
+            trial.set_user_attr("begun", trial.number)  # raises if another process has given this trial up
+            return value
+        except optuna.TrialPruned:
+            raise
         except Stopped:
             self.interrupted.append(trial.number)
+            raise
+        except UpdateFinishedTrialError:  # this process was silent for longer than --grace, as a laptop that slept
+            self.given_up = True
             raise
         except (TrialFailed, ValueError) as error:  # ValueError: the script does not take the values
             trial.set_user_attr("error", str(error))
@@ -273,6 +281,9 @@ class Tuner:
                     self.study.optimize(self.objective, count, **how)
                 except Stopped:
                     break
+                except ValueError:  # Optuna's complaint that a trial has ended already
+                    if not self.given_up:
+                        raise
                 if self.broken:
                     raise self.broken
                 trials = counted(self.study)

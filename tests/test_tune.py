@@ -35,7 +35,7 @@ def here(tmp_path, monkeypatch):
 def typed(*more, fake="", env_ids=("A",), trials=6, workers=2, confirm=0, storage=SQLITE):
     words = ["--command", f"python fake_ppo.py {fake}", "--space", "space.toml", "--env-ids", *env_ids]
     words += ["--storage", storage, "--trials", str(trials), "--workers", str(workers), "--confirm", str(confirm)]
-    return [*words, "--grace", "2", *more]
+    return [*words, "--grace", "4", *more]
 
 
 def start(name, *words):
@@ -138,12 +138,26 @@ def test_a_stopped_search_loses_no_trial_and_makes_none_twice(number):
 
 
 def test_two_processes_share_the_trials():
-    both = [start(name, *typed(trials=6)) for name in ("first.log", "second.log")]
+    both = [start(name, *typed("--no-prune", trials=6)) for name in ("first.log", "second.log")]
     assert [process.wait(120) for process in both] == [0, 0], Path("second.log").read_text()
     trials = all_trials()
     assert_whole(trials, len(trials))
     assert 6 <= len(trials) <= 8  # two that ask for the last one at once both get one
     assert all("best: trial" in Path(name).read_text() for name in ("first.log", "second.log"))
+
+
+def test_a_trial_that_another_process_gave_up_is_no_error():
+    Path("hold").touch()
+    search = tuner({"x": 0.5}, fake="--hold 0")
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(search.run)
+        wait_until(lambda: len(updates()) == 9)
+        search.study.tell(0, state=TrialState.FAIL)  # as fail_stale_trials
+        tune.RETRY(search.study, search.study.trials[0])
+        Path("hold").unlink()
+        ended.result()
+    assert [trial.state for trial in search.study.trials] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert len(updates()) == 20
 
 
 def test_a_waiting_trial_is_taken_once_from_sqlite():
