@@ -1,0 +1,309 @@
+"""benchmark/agents.py: recipes run and are kept, the committed agents play, and the pages say what is kept."""
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import agents
+import gymnasium as gym
+import numpy as np
+import ppo
+import pytest
+import shared
+import torch
+import tyro
+
+ROOT = Path(__file__).parents[1]
+RECIPES = agents.read_recipes()
+KEPT = agents.all_agents()
+CARTPOLE = agents.Agent(agents.AGENTS / "cartpole")
+SMALL = {"total_timesteps": 960, "num_envs": 3, "num_steps": 16, "num_minibatches": 2, "checkpoints": 10}
+QUICK = {"Taxi-v4": 40, "Pendulum-v1": 10, "LunarLander-v3": 4, "FrozenLake8x8-v1": 40}  # episodes that take a second
+
+
+@pytest.fixture
+def agents_here(in_tmp_path, monkeypatch, capsys):
+    """agents.py as typed below tmp_path, where it keeps agents, results and pages."""
+    monkeypatch.setattr(agents, "AGENTS", in_tmp_path / "agents")
+    monkeypatch.setattr(agents, "RESULTS", in_tmp_path / "results")
+    monkeypatch.setattr(agents, "KEPT_EPISODES", 3)
+
+    def call(*words, status=0):
+        try:
+            ended = agents.main(tyro.cli(agents.Args, args=[str(word) for word in words]))
+        except SystemExit as stop:
+            ended = stop.code
+        stdout, stderr = capsys.readouterr()
+        assert ended == status, (stdout, stderr)
+        return stdout, stderr
+
+    return call
+
+
+def train(script, **arguments):
+    module = importlib.import_module(script)
+    return module.main(module.Args(**SMALL | arguments))
+
+
+# -------------------------------------------------------------------------------------------------------------- Recipes
+@pytest.mark.parametrize("env_id", RECIPES)
+def test_the_command_is_one_that_the_script_takes(env_id, agents_here):
+    stdout, _ = agents_here("show", env_id, "--seed", 3)
+    _, script, *words = stdout.split()
+    args = tyro.cli(shared.script_args(ROOT / script), args=words)
+    assert (args.env_id, args.seed) == (env_id, 3)
+    assert args.total_timesteps >= 50_000
+    assert args.batch_size % args.num_minibatches == 0
+
+
+def test_a_recipe_runs(agents_here, monkeypatch, in_tmp_path):
+    short = {"script": "ppo_numpy", "arguments": "--total-timesteps 512 --num-minibatches 2", "goal": 1}
+    (in_tmp_path / "cleanrl").symlink_to(ROOT / "cleanrl")
+    monkeypatch.setattr(agents, "read_recipes", lambda: {"CartPole-v1": short})
+    agents_here("run", "CartPole-v1")
+    (run,) = in_tmp_path.glob("runs/CartPole-v1__ppo_numpy__1__*")
+    assert shared.checkpoints(run)
+    assert agents_here("list")[0] == "CartPole-v1\n"
+
+
+def test_runs_of_a_recipe_that_was_changed_are_its_earlier_rounds(agents_here, monkeypatch):
+    recipe = {"script": "ppo_numpy", "goal": 1}
+    monkeypatch.setattr(agents, "SEEDS", 2)
+    monkeypatch.setattr(agents, "read_recipes", lambda: {"CartPole-v1": recipe})
+    for steps, first in ((640, 101), (640, 201), (1280, 201)):
+        recipe |= {"arguments": f"--num-envs 2 --num-steps 32 --num-minibatches 2 --total-timesteps {steps}"}
+        recipe |= {"first_seed": first}
+        assert "| CartPole-v1 | – | – | not measured | 1 |" in agents.recipes_tables()["recipes"]
+        sizes = {"num_envs": 2, "num_steps": 32, "total_timesteps": steps, "checkpoints": None}
+        for seed in agents.seeds_of(recipe):
+            assert "1 of" in agents_here("keep", "CartPole-v1", status=2)[1] or seed == first
+            train("ppo_numpy", **sizes, exp_name="recipes", seed=seed)
+        for added in (2, 0):  # the same ones can be kept again
+            assert f"{added} runs added" in agents_here("keep", "CartPole-v1")[0]
+    tables = agents.recipes_tables()
+    assert "| CartPole-v1 | 1,280 | 201–202 | " in tables["recipes"]
+    rows = [row[: row.rindex("| ", 0, -3)] for row in tables["rounds"].splitlines()[2:]]
+    assert [" ".join(row.split()) for row in rows] == ["| CartPole-v1 | 640 | 101–102", "| CartPole-v1 | 640 | 201–202"]
+    agent = agents.Agent(agents.AGENTS / "CartPole-v1")
+    assert (agent.last_step, len(agent.returns)) == (1280, 3)
+
+
+@pytest.mark.parametrize(
+    "results, said", [([9, 10, 11], "no"), ([9, 12, 14], "on average"), ([19, 20, 21], "yes"), ([10, 10, 10], "no")]
+)
+def test_reached_says_whether_the_interval_is_above_the_goal(agents_here, monkeypatch, results, said):
+    recipe = {"script": "ppo_numpy", "arguments": "--total-timesteps 512", "goal": 10.5, "first_seed": 1}
+    monkeypatch.setattr(agents, "read_recipes", lambda: {"CartPole-v1": recipe})
+    runs = []
+    for seed, result in enumerate([*results, results[0], results[2]], start=1):
+        arguments = {"total_timesteps": 512}
+        run = shared.Run(
+            name=f"CartPole-v1__recipes__{seed}__1", script="ppo_numpy", exp_name="recipes", env_id="CartPole-v1",
+            seed=seed, version="1", release=None, arguments=arguments, settings={}, total=512, ended=True,
+            steps=np.arange(3), returns=np.full(3, float(result)), lengths=np.ones(3), seconds=np.arange(3),
+        )  # fmt: skip
+        runs.append(run)
+    shared.append_runs(runs, results=agents.RESULTS)
+    assert f"| 10.5 | {said} |\n" in agents.recipes_tables()["recipes"]
+
+
+# --------------------------------------------------------------------------------------------------------------- Agents
+@pytest.mark.parametrize("script", ["ppo", "ppo_numpy"])
+def test_a_kept_agent_plays_as_the_run_did(script, agents_here, monkeypatch):
+    run = train(script)
+    before = agents.play(agents.Agent(run), 3, seed=1)
+    agents_here("keep", "mine", "--run-folder", run)
+    agent = agents.Agent(agents.AGENTS / "mine")
+    assert agent.returns == before
+    assert agents.play(agent, 3, seed=1) == before
+    (checkpoint,) = agent.folder.glob("checkpoints/*")
+    assert checkpoint.name == shared.checkpoints(run)[-1].name
+    whole = shared.checkpoints(run)[-1].stat().st_size
+    assert checkpoint.stat().st_size < 0.45 * whole + 8000  # a third is left; the rest are names
+    monkeypatch.setattr(agents, "LARGE", 1000)
+    agents_here("keep", "mine", "--run-folder", run)
+    if script == "ppo":
+        model = torch.load(checkpoint, weights_only=True)["model"]
+        assert {x.dtype for x in model.values()} == {torch.float16}
+    assert len(agents.play(agent, 3, seed=1)) == 3
+
+
+@pytest.mark.parametrize("name", ["9.pt", "9.npz"])
+def test_a_damaged_checkpoint_is_one_line_and_nothing_is_kept(agents_here, tmp_path, name):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    shutil.copy(CARTPOLE.folder / "config.json", tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / name).write_bytes(CARTPOLE.checkpoint.read_bytes()[:1000])
+    _, stderr = agents_here("keep", "mine", "--run-folder", "run", status=2)
+    assert f"{name}: is no whole checkpoint" in stderr and stderr.count("\n") == 1
+    assert not (tmp_path / "agents").exists()
+
+
+def test_a_program_that_a_run_folder_names_is_not_started(agents_here, tmp_path):
+    run = train("ppo_numpy")
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps(config | {"script": "../mine"}))
+    assert "../mine.py, which isn't in cleanrl/" in agents_here("keep", "a", "--run-folder", run, status=2)[1]
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["show", "Unknown-v0"], "Unknown-v0: has no recipe; there are "),
+        (["run"], "name an environment; there are recipes of "),
+        (["rebuild", "LunarLander-v3"], "rebuild LunarLander-v3: is about all of them"),
+        (["list", "--run-folder", "runs"], "only `keep` takes a run folder"),
+        (["keep", "LunarLander-v3"], "0 of the seeds [301, 302, 303, 304, 305] have ended below runs/"),
+        (["keep", "mine", "--run-folder", "runs"], "runs: is no run folder with config.json and checkpoints"),
+        (["keep", "a/b", "--run-folder", "runs"], "a/b: takes letters, digits, - and _"),
+        (["play", "nobody"], "nobody: is not in benchmark/agents"),
+    ],
+)
+def test_a_mistake_is_one_line(agents_here, in_tmp_path, words, message):
+    _, stderr = agents_here(*words, status=2)
+    assert message in stderr and stderr.count("\n") == 1
+    assert not any(in_tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("agent", KEPT, ids=lambda agent: agent.name)
+def test_committed_agents_are_slim_and_fit_their_scripts(agent):
+    if agent.checkpoint.suffix == ".npz":
+        state = importlib.import_module(agent.script).read_state(agent.checkpoint)
+        assert not any("optimizer" in name for name in state)
+    else:
+        state = torch.load(agent.checkpoint, map_location="cpu", weights_only=True)
+        assert "optimizer" not in state
+    assert len(list(agent.folder.glob("checkpoints/*"))) == 1
+    assert state["script"] == agent.script
+    for name in ("env_id", "seed", "total_timesteps"):
+        assert state["args"][name] == agent.arguments[name]
+    known = shared.script_args(ROOT / "cleanrl" / f"{agent.script}.py").__dataclass_fields__
+    assert state["args"].keys() == agent.arguments.keys() <= known.keys()
+    text = (agent.folder / "config.json").read_text()
+    assert not any(folder in text for folder in ("/tmp/", "/home/", "/work/", "/root/"))
+
+
+def test_all_agents_together_are_small():
+    assert sum(path.stat().st_size for path in agents.AGENTS.rglob("*") if path.is_file()) < 16e6
+
+
+@pytest.mark.parametrize("env_id", QUICK)
+def test_an_agent_plays_as_the_page_says(env_id):
+    agent = agents.Agent(agents.AGENTS / env_id)
+    assert len(agent.returns) == 100
+    played = agents.play(agent, QUICK[env_id], seed=2)
+    error = np.std(agent.returns, ddof=1) * np.sqrt(1 / len(played) + 1 / len(agent.returns))
+    assert abs(np.mean(played) - np.mean(agent.returns)) <= 4 * error + 1e-9
+
+
+# ---------------------------------------------------------------------------------------------------- Videos and pages
+def test_the_pages_are_what_is_kept(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("*.mp4", "*.webp", "images"))
+    shutil.copy(ROOT / "README.md", tmp_path)
+    monkeypatch.setattr(agents, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(agents, "README", tmp_path / "README.md")
+    agents.rebuild()
+    for name in ("README.md", "docs/gallery.md", "docs/recipes.md"):
+        page = (ROOT / name).read_text()
+        assert (tmp_path / name).read_text() == page, f"{name}: run `python benchmark/agents.py rebuild`"
+
+
+def test_videos_have_posters_and_are_small():
+    shown = agents.gallery_agents()
+    assert [agent.place for agent in shown[:6]] == [0, 1, 2, 3, 4, 5]
+    size = 0
+    for agent in shown:
+        for stage in json.loads(agent.facts_file.read_text()):
+            clip = ROOT / "docs" / "videos" / f"{agent.name}_{stage}.mp4"
+            size += clip.stat().st_size + clip.with_suffix(".webp").stat().st_size
+    assert size < 10e6
+
+
+def test_the_video_is_of_a_typical_episode(agents_here, monkeypatch, tmp_path):
+    """The first of these returns is as far from the mean as the furthest, the second as usual."""
+    returns = [0.0, *[10.0] * 9]
+    monkeypatch.setattr(agents, "DOCS", tmp_path)
+    monkeypatch.setattr(
+        agents, "play", lambda agent, count, seed, video: returns if seed == 1 else [float(seed)] * count
+    )
+    clips = []
+    monkeypatch.setattr(agents, "write_clip", lambda video, clip: clips.append(clip) or 1.0)
+    monkeypatch.setattr(agents, "write_strip", lambda video, picture: None)
+    agents.show(CARTPOLE)
+    facts = json.loads((tmp_path / "videos" / "cartpole.json").read_text())
+    assert facts["end"] == {"steps": CARTPOLE.last_step, "shown": 8.0, "returns": returns, "seconds": 1.0}
+    assert [clip.name for clip in clips] == ["cartpole_end.mp4"]
+
+
+def test_a_clip_is_cut_from_the_middle_of_a_long_video_and_a_strip_repeats(tmp_path, monkeypatch):
+    import imageio.v2 as imageio
+    from PIL import Image
+
+    video = tmp_path / "long.mp4"
+    with imageio.get_writer(video, fps=15, macro_block_size=2) as writer:
+        for i in range(15 * 30):  # gray until the middle, and a bar that moves, or WebP would join equal pictures
+            picture = np.full((120, 600, 3), 255 if i > 15 * 14 else 128, np.uint8)
+            picture[:, 250 + i % 60 : 280 + i % 60] = 0
+            writer.append_data(picture)
+    for longest, brightness in ((60, 128), (10, 255)):
+        monkeypatch.setattr(agents, "LONG", longest)
+        assert agents.write_clip(video, tmp_path / "clip.mp4") == pytest.approx(30, abs=0.2)
+        with imageio.get_reader(tmp_path / "clip.mp4") as reader:
+            facts = reader.get_meta_data()
+        assert facts["duration"] == pytest.approx(agents.CLIP_SECONDS, abs=0.2)
+        assert facts["size"] == (400, 80)
+        with Image.open(tmp_path / "clip.webp") as poster:
+            assert poster.convert("L").getpixel((5, 40)) == pytest.approx(brightness, abs=6)
+    agents.write_strip(video, tmp_path / "strip.webp")
+    with Image.open(tmp_path / "strip.webp") as picture:
+        assert picture.size == (agents.STRIP_SIZE, agents.STRIP_SIZE)
+        assert picture.info["loop"] == 0
+        assert picture.n_frames == agents.STRIP_SECONDS * agents.STRIP_FPS
+        assert picture.convert("L").getpixel((5, 100)) == pytest.approx(255, abs=6)
+
+
+# ------------------------------------------------------------------------------------------- The CartPole in the page
+@pytest.fixture
+def page(browser, tmp_path):
+    """A page with nothing but the CartPole."""
+    scripts = ""
+    for name in ("cartpole_weights.js", "cartpole.js"):
+        scripts += f'<script src="{(ROOT / "docs" / "javascripts" / name).as_uri()}"></script>'
+    (tmp_path / "page.html").write_text(f'<!DOCTYPE html><meta charset="utf-8"><div id="cartpole"></div>{scripts}')
+    browser.get((tmp_path / "page.html").as_uri())
+    return browser
+
+
+def test_the_pages_dynamics_are_gymnasiums(page):
+    """200 steps of noise, under which the pole turns over."""
+    env, rng = gym.make("CartPole-v1").unwrapped, np.random.default_rng(1)
+    env.reset(seed=3)
+    states, actions, ended = [env.state.tolist()], rng.integers(2, size=200).tolist(), []
+    for action in actions:
+        env.steps_beyond_terminated = None  # or Gymnasium warns that the episode is over
+        _, _, terminated, _, _ = env.step(action)
+        states.append(env.state.tolist())
+        ended.append(terminated)
+    code = """let state = arguments[0]; const found = [state], fallen = [];
+        for (const action of arguments[1]) {
+          state = cartpole.step(state, action ? 10 : -10); found.push(state); fallen.push(cartpole.fallen(state));
+        }
+        return [found, fallen];"""
+    found, fallen = page.execute_script(code, states[0], actions)
+    np.testing.assert_allclose(found, states, rtol=0, atol=1e-6)
+    assert fallen == ended and any(ended)
+
+
+def test_the_pages_last_network_is_the_kept_agents(page):
+    model = torch.load(CARTPOLE.checkpoint, weights_only=True)["model"]
+    states = np.random.default_rng(1).uniform(-1, 1, (20, 4)).astype(np.float32)
+    code = """const both = cartpole.networks(CARTPOLE.steps.length - 1);
+        return arguments[0].map((x) => cartpole.policy(both, x))"""
+    found = page.execute_script(code, states.tolist())
+    outputs = {}
+    for name, actions in (("actor", 2), ("critic", 1)):
+        network = ppo.mlp(4, actions, 1.0)
+        network.load_state_dict({key.removeprefix(f"{name}."): x for key, x in model.items() if key.startswith(name)})
+        outputs[name] = network(torch.from_numpy(states)).detach()
+    np.testing.assert_allclose([x["probabilities"] for x in found], outputs["actor"].softmax(-1), atol=1e-5)
+    np.testing.assert_allclose([x["value"] for x in found], outputs["critic"][:, 0], rtol=1e-4, atol=1e-4)
