@@ -42,7 +42,7 @@ from statistics import fmean, median
 
 import psutil
 import tyro
-from shared import RESULTS, fail, table, version, write_atomically, write_json
+from shared import RESULTS, fail, release, table, version, write_atomically, write_json
 
 CLEANRL = Path(__file__).resolve().parents[1] / "cleanrl"
 SB3_THREADS = {"default threads": None, "1 thread": 1}  # of torch; None is its default
@@ -162,12 +162,8 @@ def try_out(script: str, words: list[str], processes: int) -> dict:
 def speed(times: list[float], steps: int) -> dict[str, float]:
     """Speed by the times at which updates of `steps` steps ended: the median over the updates between them."""
     seconds = [after - before for before, after in itertools.pairwise(times)]
-    return {
-        "steps_per_second": steps / median(seconds),
-        "mean_steps_per_second": steps * len(seconds) / sum(seconds),
-        "ms_per_update": 1e3 * median(seconds),
-        "updates": len(seconds),
-    }
+    of_update = median(seconds)
+    return {"steps_per_second": steps / of_update, "ms_per_update": 1e3 * of_update, "updates": len(seconds)}
 
 
 def is_enough(times: list[float], args: Args) -> bool:
@@ -352,18 +348,18 @@ def speed_rows(args: Args, measured: dict) -> list[list[str]]:
     """The medians of the rounds as a table, header first."""
     rounds = measured["rounds"]
     names = {key: name for key, name, _ in sides_of(args, measured["arguments"])}
-    bases = {kind: key for kind, key in (("ratios", "script"), ("against_ratios", "against")) if kind in rounds[0]}
-    columns = [f"{names[key]} is faster by" for key in bases.values()]
-    rows = [[f"medians, rounds: {len(rounds)}", "steps/s", "ms per update", *columns, "first update, s", "memory, MB"]]
+    rows = [[f"medians, rounds: {len(rounds)}", "steps/s", "ms per update", "first update, s", "memory, MB"]]
     for key, name in names.items():
         numbers = measured["medians"][key]
-        row = [name, f"{numbers['steps_per_second']:,.0f}", f"{numbers['ms_per_update']:.1f}"]
-        for kind in bases:
-            ratios = [one[kind][key] for one in rounds if key in one[kind]]
-            row.append(f"{median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "")
-        rows.append([*row, "", ""])
+        rows.append([name, f"{numbers['steps_per_second']:,.0f}", f"{numbers['ms_per_update']:.1f}", "", ""])
     launch = measured["medians"]["launch"]
     rows[1][-2:] = f"{launch['first_row_seconds']:.1f}", f"{launch['peak_mb']:.0f}"
+    for kind, base in (("ratios", "script"), ("against_ratios", "against")):
+        if kind in rounds[0]:
+            rows[0].append(f"{names[base]} is faster by")
+            for key, row in zip(names, rows[1:]):
+                ratios = [one[kind][key] for one in rounds if key in one[kind]]
+                row.append(f"{median(ratios):.2f}× ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else "")
     return rows
 
 
@@ -379,27 +375,33 @@ def growth_rows(measured: dict) -> list[list[str]]:
 
 def filled_in(args: Args) -> Args:
     """The arguments with the script's DEFAULTS where neither --arguments nor --against is typed."""
-    filled = {"arguments": args.arguments or "", "processes": 1 if args.processes is None else args.processes}
+    filled = {"arguments": args.arguments or "", "processes": 1}
     if args.arguments is None and args.against is None and args.target is None:
         filled |= DEFAULTS.get(args.script, {})
-        if args.processes is not None:
-            filled["processes"] = args.processes
+    if args.processes is not None:
+        filled["processes"] = args.processes
     if args.vary:
-        name = args.vary[0].removeprefix("--").replace("_", "-")
-        filled |= {"vary": [name, *args.vary[1:]], "against": None, "sb3": False}
+        filled |= {"against": None, "sb3": False}
+        filled["vary"] = [args.vary[0].removeprefix("--").replace("_", "-"), *args.vary[1:]]
     return replace(args, **filled)
 
 
 def points(args: Args) -> dict[str, Args]:
-    """What --vary measures, by the argument's value."""
+    """What is measured: by the values of --vary, or all under one empty name."""
+    if not args.vary:
+        return {"": args}
     name, *values = args.vary
     if len(values) < 2 or len(set(values)) < len(values):
         fail(f"--vary {' '.join(args.vary)}: needs an argument and two or more values, like num-envs 4 16 64")
-    if name != "processes":
-        return {value: replace(args, arguments=f"{args.arguments} --{name} {value}".strip()) for value in values}
-    if not all(value.isdigit() for value in values):
-        fail(f"--vary {' '.join(args.vary)}: processes are whole numbers")
-    return {value: replace(args, processes=int(value)) for value in values}
+    found = {}
+    for value in values:
+        if name != "processes":
+            found[value] = replace(args, arguments=f"{args.arguments} --{name} {value}".strip())
+        elif value.isdigit():
+            found[value] = replace(args, processes=int(value))
+        else:
+            fail(f"--vary {' '.join(args.vary)}: processes are whole numbers")
+    return found
 
 
 def check(args: Args) -> None:
@@ -407,10 +409,13 @@ def check(args: Args) -> None:
     scripts = sorted(file.stem for file in CLEANRL.glob("*.py"))
     if args.script not in scripts:
         fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
-    if args.rounds < 1 or not 0 < args.seconds < 3600 or not 0 <= args.warm_up < 3600:
-        fail("--rounds must be 1 or more, --seconds above 0, --warm-up 0 or more, and neither above an hour")
-    if args.num_seeds < 1 or not 0 < args.limit < 1e6 or not math.isfinite(args.target or 0.0):
-        fail("--num-seeds must be 1 or more, --limit above 0, and --target a number")
+    numbers = [args.rounds, args.seconds, args.warm_up, args.num_seeds, args.limit, args.target or 0.0]
+    if (
+        not all(map(math.isfinite, numbers))
+        or min(args.rounds, args.num_seeds) < 1
+        or min(args.seconds, args.limit) <= 0
+    ):
+        fail("--rounds and --num-seeds must be 1 or more, --seconds and --limit above 0, and --target a number")
     for name in ("arguments", "against"):
         try:
             shlex.split(getattr(args, name) or "")
@@ -431,49 +436,43 @@ def main(args: Args) -> None:
     """Measures, prints the table and writes the JSON."""
     args = filled_in(args)
     check(args)
-    varied = points(args) if args.vary else {"": args}
+    varied = points(args)
     for one in varied.values():
         check(one)
         config = try_out(one.script, typed(one.env_id, one.arguments), one.processes)
     if args.against is not None:
         try_out(args.script, typed(args.env_id, args.against), 1)
+    arguments = config["arguments"] | config["resolved"]
     measured = {
         "options": asdict(args) | {"output": None},
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "load_average": os.getloadavg()[0],  # of the minute before; what else runs slows the measurements
         "hardware": config["hardware"],
         "versions": config["versions"] | {args.script: version(CLEANRL / f"{args.script}.py")},
+        "release": release(),
+        "arguments": arguments,
     }
+    if args.sb3 and args.target is None:
+        measured["versions"] |= {name: importlib.metadata.version(name) for name in ("stable-baselines3", "torch")}
     if args.target is not None:
+        name = f"time_to_return/{args.script}"
         runs = [time_to_return(args, seed) for seed in range(1, args.num_seeds + 1)]
         seconds = [run["seconds"] for run in runs]
         measured |= {"runs": runs, "median_seconds": median(seconds)}
         print(f"median {median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f} s), {len(seconds)} seeds")
-        save(args, "speed.json", f"time_to_return/{args.script}", measured)
-        return
-    measured["arguments"] = config["arguments"] | config["resolved"]
-    if args.sb3:
-        measured["versions"] |= {name: importlib.metadata.version(name) for name in ("stable-baselines3", "torch")}
-    rounds = []
-    for number in range(args.rounds):
-        print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
-        of_values = {value: measure_round(one, measured["arguments"]) for value, one in varied.items()}
-        rounds.append(of_values if args.vary else of_values[""])
-    measured |= {"medians": medians(rounds), "rounds": rounds}
-    if args.vary:
-        table(growth_rows(measured))
-        save(args, "growth.json", f"{args.script}_{args.vary[0]}", measured)
     else:
-        table(speed_rows(args, measured))
-        save(args, "speed.json", f"throughput/{args.script}", measured)
-
-
-def save(args: Args, name: str, measurement: str, measured: dict) -> None:
-    """Writes a measurement to --output, or puts it into the published ones."""
+        name = f"{args.script}_{args.vary[0]}" if args.vary else f"throughput/{args.script}"
+        rounds = []
+        for number in range(args.rounds):
+            print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
+            of_values = {value: measure_round(one, arguments) for value, one in varied.items()}
+            rounds.append(of_values if args.vary else of_values[""])
+        measured |= {"medians": medians(rounds), "rounds": rounds}
+        table(growth_rows(measured) if args.vary else speed_rows(args, measured))
     if args.output:
         write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
     else:
-        write_json(name, measurement, measured)
+        write_json("growth.json" if args.vary else "speed.json", name, measured)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,6 @@ def test_speed_is_the_median_over_the_updates_after_the_warm_up():
     assert not tool.is_enough([3.0, 9.0, 10.0], args)  # too few
     found = tool.speed([3.0, 4.0, 6.0, 6.5], 100)
     assert found["steps_per_second"] == 100 / 1.0  # of 1, 2 and 0.5 seconds
-    assert found["mean_steps_per_second"] == pytest.approx(300 / 3.5)
     assert (found["ms_per_update"], found["updates"]) == (1000.0, 3)
 
 
@@ -71,8 +70,8 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios_with_their_range():
         rounds[-1]["default threads"] = sides["1 thread"]
     args = tool.filled_in(tool.Args())
     rows = tool.speed_rows(args, {"arguments": {}, "rounds": rounds, "medians": tool.medians(rounds)})
-    assert rows[0][3] == "ppo.py is faster by"
-    assert rows[3][:4] == ["stable-baselines3, 1 thread", "9,079", "1.0", "2.00× (0.99 to 2.60)"]
+    assert rows[0][5] == "ppo.py is faster by"
+    assert rows[3] == ["stable-baselines3, 1 thread", "9,079", "1.0", "", "", "2.00× (0.99 to 2.60)"]
     assert median([19_540 / 7_515, 2.0, 9_000 / 9_079]) == 2.0
 
 
@@ -80,8 +79,6 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios_with_their_range():
     ("needs", "arguments", "workers"),
     [
         ("mujoco", {"env_id": "HalfCheetah-v4"}, False),
-        ("mujoco", {"env_id": "HalfCheetah-v4"}, True),
-        ("ale_py", {"env_id": "PongNoFrameskip-v4"}, False),
         ("ale_py", {"env_id": "Pong-v5", "env_threads": 2}, True),  # as EnvPool names it
     ],
 )
@@ -182,7 +179,7 @@ def test_sigterm_leaves_nothing_behind(tmp_path, words):
     ("words", "said"),
     [
         (["--script", "pppo"], "--script pppo: unknown; cleanrl/ has "),
-        (["--rounds", "0"], "--rounds must be 1 or more"),
+        (["--rounds", "0"], "--rounds and --num-seeds must be 1 or more"),
         (["--arguments='"], "--arguments ': has a quote without its second one"),
         (["--output", "/dev/null/x.json"], "--output /dev/null/x.json: can't be written"),
         (["--vary", "num-envs", "4"], "--vary num-envs 4: needs an argument and two or more values"),
