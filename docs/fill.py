@@ -12,7 +12,7 @@ import ast
 import os
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 
@@ -89,6 +89,7 @@ def option_rows(script: str) -> list[str]:
     """The rows of the table of Args: option, default, the help in the line's comment; a row for each group."""
     args = shared.script_args(ROOT / "cleanrl" / f"{script}.py")
     defaults = asdict(args())
+    kinds = {field.name: field.type for field in fields(args)}
     lines = source(script).splitlines()
     (definition,) = [node for node in tree(script).body if isinstance(node, ast.ClassDef) and node.name == "Args"]
     rows = []
@@ -97,10 +98,9 @@ def option_rows(script: str) -> list[str]:
         name = text.strip().partition(":")[0]
         if line.startswith("    # "):
             rows.append(f"| **{line.strip(' #')}** | | |")
-        elif name in args.__dataclass_fields__ and line.startswith(f"    {name}: "):
-            kind = args.__dataclass_fields__[name].type
+        elif name in kinds and line.startswith(f"    {name}: "):
             default = script if name == "exp_name" else defaults[name]
-            value = "" if kind is bool else " X"
+            value = "" if kinds[name] is bool else " X"
             rows.append(f"| `--{name.replace('_', '-')}{value}` | `{default}` | {cell(comment)} |")
     return rows
 
@@ -176,11 +176,13 @@ def excerpt(script: str, number: int) -> str:
 
 
 def statements_before(statement: ast.stmt, around: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements before one, in the block that it is in."""
+    """The statements before one in the block that it is in, without a docstring."""
     for node in around:
         block = getattr(node, "body", [])
         if statement in block:
-            return block[: block.index(statement)]
+            before = block[: block.index(statement)]
+            is_function = isinstance(node, ast.FunctionDef)
+            return before[1:] if is_function and ast.get_docstring(node) else before
     return []
 
 
