@@ -248,8 +248,9 @@ class Agent(nn.Module):
     def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor):
         """Log-probs of the actions, entropy and values at the observations, (M,) each."""
         mean, std = self.get_mean_and_std(obs)
-        log_probs = -0.5 * ((actions - mean) / std).square() - std.log() - 0.5 * math.log(2 * math.pi)  # [cont-1]
-        entropies = std.log() + 0.5 * math.log(2 * math.pi * math.e)  # of each dimension, (M, A)
+        log_std = std.log()
+        log_probs = -0.5 * ((actions - mean) / std).square() - log_std - 0.5 * math.log(2 * math.pi)  # [cont-1]
+        entropies = log_std + 0.5 * math.log(2 * math.pi * math.e)  # of each dimension, (M, A)
         return log_probs.sum(-1), entropies.sum(-1), self.get_value(obs)  # [cont-3]
 
 
@@ -1016,7 +1017,10 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
     (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
     shutil.copy(__file__, folder)
     packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
-    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
+    versions = {"python": platform.python_version()}
+    for package in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
     decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
     config = {
@@ -1024,11 +1028,10 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
         "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
         "resolved": decided,
         "command": shlex.join([*launcher, *sys.argv]),
-        "versions": {name: installed[name] for name in packages if name in installed},
+        "versions": versions,
         "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
         "git_commit": git_commit(),
     }
-    config["versions"]["python"] = platform.python_version()
     write_text(folder / "config.json", json.dumps(config, indent=2))
     return folder
 
