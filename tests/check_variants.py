@@ -29,11 +29,11 @@ SCRIPTS = {
     "ppo_numpy": (460, 16, """
         imports make_vector make_copying make_in_process step_each ended_episodes Player.__init__ Player.act CHECKPOINT
         OUT_OF_MEMORY write_state read_state is_finite episode_seeds resolve prepare check_device orthogonal Arrays
-        take_arrays"""),
+        take_arrays SummaryWriter"""),
     "ppo_continuous_action_numpy": (480, 16, """
         imports make_vector make_copying make_in_process step_each ended_episodes Player.__init__ Player.act CHECKPOINT
         OUT_OF_MEMORY write_state read_state is_finite episode_seeds resolve prepare check_device orthogonal Arrays
-        take_arrays"""),
+        take_arrays SummaryWriter"""),
     "ppo_atari": (430, 12, "PICTURES prepare keep_freed_memory report_sticky_actions"),
     "ppo_atari_visual": (430, 10, """
         imports GRAY DARK BLUE GREEN ORANGE RED draw_policy write Player.__doc__ Player.picture Player.play"""),
