@@ -3,7 +3,7 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-details test-slurm test-docker results gallery docs lock clean
+.PHONY: train watch test check test-details test-changes test-slurm test-docker results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -25,6 +25,10 @@ check: .venv/test
 # For each detail: its tests pass, and fail on a copy of the repository in which a diff of benchmark/ablations takes it out
 test-details: .venv/test
 	$(BIN)/python -m pytest -q tests/details_taken_out.py
+
+# Each edit of tests/changes in each script that it fits: some 20 minutes
+test-changes: .venv/test
+	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py
 
 # A real Slurm on this machine, as root: apt-get install slurmctld slurmd slurm-client munge
 test-slurm: .venv/test
