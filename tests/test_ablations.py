@@ -330,13 +330,3 @@ def test_the_committed_page_is_what_the_kept_runs_say(tmp_path, monkeypatch):
     for name in ("ablations.md", "details.md"):
         page = (ROOT / "docs" / name).read_text()
         assert (tmp_path / "docs" / name).read_text() == page, f"{name}: run `python benchmark/ablate.py report`"
-
-
-def test_pictures_are_logarithmic_only_where_one_effect_would_squeeze_the_others():
-    _figure, axes = shared.pictures().subplots(2)
-    large, small = (
-        [ablate.Cell([], [], np.full(5, x), np.full(5, x)) for x in y] for y in ([-300.0, 1.0, 2.0], [-3.0, 1, 2])
-    )
-    for axis, cells in zip(axes, (large, small)):
-        ablate.draw_column(axis, [*cells, None])
-    assert [axis.get_xscale() for axis in axes] == ["symlog", "linear"]

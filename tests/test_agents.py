@@ -8,7 +8,6 @@ from pathlib import Path
 import agents
 import gymnasium as gym
 import numpy as np
-import ppo
 import pytest
 import shared
 import torch
@@ -292,18 +291,3 @@ def test_the_pages_dynamics_are_gymnasiums(page):
     found, fallen = page.execute_script(code, states[0], actions)
     np.testing.assert_allclose(found, states, rtol=0, atol=1e-6)
     assert fallen == ended and any(ended)
-
-
-def test_the_pages_last_network_is_the_kept_agents(page):
-    model = torch.load(CARTPOLE.checkpoint, weights_only=True)["model"]
-    states = np.random.default_rng(1).uniform(-1, 1, (20, 4)).astype(np.float32)
-    code = """const both = cartpole.networks(CARTPOLE.steps.length - 1);
-        return arguments[0].map((x) => cartpole.policy(both, x))"""
-    found = page.execute_script(code, states.tolist())
-    outputs = {}
-    for name, actions in (("actor", 2), ("critic", 1)):
-        network = ppo.mlp(4, actions, 1.0)
-        network.load_state_dict({key.removeprefix(f"{name}."): x for key, x in model.items() if key.startswith(name)})
-        outputs[name] = network(torch.from_numpy(states)).detach()
-    np.testing.assert_allclose([x["probabilities"] for x in found], outputs["actor"].softmax(-1), atol=1e-5)
-    np.testing.assert_allclose([x["value"] for x in found], outputs["critic"][:, 0], rtol=1e-4, atol=1e-4)

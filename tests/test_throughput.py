@@ -122,14 +122,6 @@ def test_growth_with_an_argument(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["grown.json"]
 
 
-def test_growth_with_the_number_of_processes():
-    args = tool.filled_in(tool.Args(script="ppo_atari_multigpu", vary=["processes", "1", "2"]))
-    assert [(value, one.processes, one.sb3) for value, one in tool.points(args).items()] == [
-        ("1", 1, False),
-        ("2", 2, False),
-    ]
-
-
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
