@@ -228,6 +228,7 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
         env_id = env_id.removesuffix("-v5") + "NoFrameskip-v4"
     is_game = "NoFrameskip" in env_id
     options = {"n_envs": arguments["num_envs"], "seed": arguments["seed"], "vec_env_cls": DummyVecEnv}
+    options["env_kwargs"] = json.loads(arguments.get("env_kwargs", "{}"))
     if workers:  # forked, they know the games that are registered here
         options |= {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}}
     if is_game:
