@@ -924,7 +924,10 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
     (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
     shutil.copy(__file__, folder)
     packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
-    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
+    versions = {"python": platform.python_version()}
+    for package in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
     decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
     config = {
@@ -932,11 +935,10 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
         "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
         "resolved": decided,
         "command": shlex.join([*launcher, *sys.argv]),
-        "versions": {name: installed[name] for name in packages if name in installed},
+        "versions": versions,
         "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
         "git_commit": git_commit(),
     }
-    config["versions"]["python"] = platform.python_version()
     write_text(folder / "config.json", json.dumps(config, indent=2))
     return folder
 
