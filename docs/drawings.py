@@ -79,7 +79,8 @@ class Drawing:
 def clipped_objective(folder: Path) -> None:
     """The objective of one sample by its ratio, from ppo_loss."""
     drawing = Drawing(560, 300, "The clipped objective of a sample, for a positive and for a negative advantage")
-    ratios, clip_coef = torch.linspace(0.5, 1.5, 101), 0.2
+    ratios = torch.linspace(0.5, 1.5, 101)
+    clip_coef = 0.2
     args = ppo.Args(norm_adv=False, clip_vloss=False, ent_coef=0.0, vf_coef=0.0)
     for left, sign in ((20, 1.0), (300, -1.0)):
         objective = np.zeros(len(ratios))
@@ -111,7 +112,8 @@ def clipped_objective(folder: Path) -> None:
         drawing.text((x0 + x1) / 2, 24, "A > 0: it went well" if sign > 0 else "A < 0: it went badly", bold=True)
         drawing.text((flat[0] + flat[1]) / 2, 62, "gradient 0", "orange", 14)
         drawing.text((x0 + x1) / 2, 288, "ratio ρ", "soft", 14)
-        middle, top = (flat[0] + flat[1]) / 2, place(edge, sign * edge)[1]
+        middle = (flat[0] + flat[1]) / 2
+        top = place(edge, sign * edge)[1]
         drawing.text(middle, top + 20, "objective", "ink", 14)
         drawing.text(middle + sign * 20, top - 36, "ρ A", "ink", 14)
     drawing.save(folder / "clipped_objective.svg")
@@ -120,14 +122,17 @@ def clipped_objective(folder: Path) -> None:
 def gae_sum(folder: Path) -> None:
     """What each TD error weighs in the advantage of step t, from compute_gae: the derivative by the rewards."""
     drawing = Drawing(560, 386, "The TD errors in the advantage of step t, to the end of the rollout or episode")
-    steps, ends = 9, 4
+    steps = 9
+    ends = 4
     for top, done_at in ((30, None), (220, ends)):
-        rewards, dones = np.eye(steps), np.zeros((steps, steps))  # column k has a reward of 1 in step k
+        rewards = np.eye(steps)  # column k has a reward of 1 in step k
+        dones = np.zeros((steps, steps))
         if done_at is not None:
             dones[done_at] = 1.0  # the first step of the next episode
         zeros = np.zeros(steps)
         advantages, _ = ppo.compute_gae(rewards, np.zeros((steps, steps)), dones, zeros, zeros, 0.99, 0.95)
-        weights, base = advantages[0], top + 112
+        weights = advantages[0]
+        base = top + 112
         if done_at is None:
             title = "In mid-episode: the sum reaches to the rollout's end"
         else:
@@ -135,7 +140,8 @@ def gae_sum(folder: Path) -> None:
         drawing.text(14, top - 8, title, anchor="start", bold=True)
         for k, weight in enumerate(weights):
             x = 20 + 52 * k
-            height, label = 90 * weight, "δₜ" + (f"₊{chr(0x2080 + k)}" if k else "")
+            height = 90 * weight
+            label = "δₜ" + (f"₊{chr(0x2080 + k)}" if k else "")
             if weight:
                 drawing.box(x, base - height, 36, height, "blue-soft", "blue")
                 drawing.text(x + 18, base - height - 6, f"{weight:.2f}", "blue", 13)
@@ -160,8 +166,10 @@ def dones_and_offsets(folder: Path) -> None:
     """Two rollouts of five steps of an environment whose episodes take eight; what it observes is its step."""
     says = "dones[t] marks an episode's first observation; the last pair is the next rollout's first"
     drawing = Drawing(560, 308, says)
-    count, first = 0, 1
-    cell, left = 66, 92
+    count = 0
+    first = 1
+    cell = 66
+    left = 92
     for number, top in enumerate((34, 184)):
         drawing.text(8, top - 10, f"rollout {number + 1}", anchor="start", bold=True)
         for row, label in enumerate(("obs[t]", "dones[t]")):
@@ -193,7 +201,8 @@ def three_ends(folder: Path) -> None:
         ("The rollout's end: time to learn", "blue", "value of what follows: V(next_obs)", "does go on"),
     ]
     for i, (title, color, value, why) in enumerate(rows):
-        y, last = 62 + 110 * i, 16 + 44 * 6
+        y = 62 + 110 * i
+        last = 16 + 44 * 6
         drawing.text(10, y - 36, title, color, anchor="start", bold=True)
         drawing.line([(16, y), (last, y)], "ink", 2)
         for k in range(6):
@@ -216,8 +225,11 @@ def three_ends(folder: Path) -> None:
 def lstm_minibatches(folder: Path) -> None:
     """Which samples go into which of four minibatches, without and with a memory."""
     drawing = Drawing(560, 298, "Minibatches of shuffled samples, and of whole environments in time order")
-    environments, steps, side = 8, 10, 22
-    colors, rng = ("blue", "orange", "green", "violet"), np.random.default_rng(1)
+    environments = 8
+    steps = 10
+    side = 22
+    colors = ("blue", "orange", "green", "violet")
+    rng = np.random.default_rng(1)
     shuffled = rng.permutation(np.repeat(np.arange(4), environments * steps // 4)).reshape(environments, steps)
     whole = np.repeat(rng.permutation(np.repeat(np.arange(4), environments // 4))[:, None], steps, 1)
     dones = {(1, 4), (3, 7), (4, 2), (6, 5), (6, 9)}
@@ -269,7 +281,10 @@ def ppo_loop(folder: Path) -> None:
 
 def draw_curves(drawing: Drawing, curves: list, steps: int, highest: float, label: str, color: str) -> None:
     """Curves of returns by steps, each a pair of arrays, and their axes."""
-    left, right, top, bottom = 52, 540, 20, 250
+    left = 52
+    right = 540
+    top = 20
+    bottom = 250
 
     def place(step, value):
         return left + (right - left) * step / steps, bottom - (bottom - top) * value / highest
@@ -319,7 +334,8 @@ def speed_bars(folder: Path) -> None:
     ]
     measured = shared.read_json("speed.json")
     drawing = Drawing(560, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
-    left, unit = 222, 40
+    left = 222
+    unit = 40
     for i, (script, name, game) in enumerate(scripts):
         medians = measured[f"throughput/{script}"]["medians"]
         ratio = min(medians["ratios"]["default threads"], medians["ratios"]["1 thread"])  # against the faster setting

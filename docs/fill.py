@@ -162,11 +162,13 @@ def excerpt(script: str, number: int) -> str:
         if isinstance(node, ast.stmt) and node.lineno <= number <= node.end_lineno:
             around.append(node)
     around.sort(key=lambda node: node.end_lineno - node.lineno)
-    first, last = number, number + MOST_LINES - 1
+    first = number
+    last = number + MOST_LINES - 1
     short = [node for node in around if node.end_lineno - node.lineno < MOST_LINES]
     if short:
         chosen = short[-1]
-        first, last = chosen.lineno, chosen.end_lineno
+        first = chosen.lineno
+        last = chosen.end_lineno
         for before in reversed(statements_before(chosen, around)):
             if last - first < 2:
                 first = before.lineno

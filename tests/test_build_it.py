@@ -66,7 +66,8 @@ def test_it_runs_after_every_step(step, play):
 
 def test_the_last_one_computes_what_ppo_py_computes(play):
     v, _ = play(LAST)
-    indices, args = v["mb"], ppo.Args()
+    indices = v["mb"]
+    args = ppo.Args()
     names = ("obs", "actions", "log_probs", "values", "advantages", "returns")
     mb = ppo.Batch(*[v[f"b_{name}"][indices] for name in names])
     loss, debug = ppo.ppo_loss(v["log_prob"], v["entropy"], v["value"], mb, args.clip_coef, args)

@@ -43,7 +43,10 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page."""
-    found, marker, opened, lines = [], None, None, []
+    found = []
+    marker = None
+    opened = None
+    lines = []
     for line in page.read_text("utf-8").splitlines():
         if opened is None and FENCE.match(line):
             opened = FENCE.match(line)
@@ -77,7 +80,8 @@ def python():
     server = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(argv, folder, env):
-        output, errors = folder / "stdout", folder / "stderr"
+        output = folder / "stdout"
+        errors = folder / "stderr"
         job = {"argv": argv, "folder": str(folder), "env": env, "output": str(output), "errors": str(errors)}
         print(json.dumps(job), file=server.stdin, flush=True)
         return int(server.stdout.readline()), output.read_text("utf-8"), errors.read_text("utf-8")
@@ -150,7 +154,9 @@ def type_in(command: str, folder: Path, python) -> str:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         options = {"cwd": folder, "env": os.environ | {"PATH": path}, "capture_output": True, "text": True}
         done = subprocess.run(["bash", "-c", command], **options)
-        status, output, errors = done.returncode, done.stdout, done.stderr
+        status = done.returncode
+        output = done.stdout
+        errors = done.stderr
     assert status == 0, f"{command}\n{output}\n{errors}"
     return output
 
