@@ -82,4 +82,4 @@ def test_a_test_fails_without_the_detail(name, tmp_path):
     ablation = ABLATIONS[name]
     sources = {script: ablate.changed(ablation, script) for script in ablate.hunks(ablation.diff)}
     _, said = run_tests(named_tests()[ablation.tag], sources, tmp_path)
-    assert said and said[-1].startswith(("AssertionError", "Failed")), f"{name}.diff: {said or 'no test fails'}"
+    assert said and said[-1].startswith(("AssertionError", "assert ", "Failed")), f"{name}.diff: {said or 'no test fails'}"
