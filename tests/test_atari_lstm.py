@@ -220,7 +220,9 @@ def test_minibatches_are_whole_environments_in_time_order(train, spy, num_envs, 
         for (_, mb_obs, mb_actions, _, mb_dones), _ in learning[epoch * num_minibatches :][:num_minibatches]:
             for i in range(num_envs // num_minibatches):
                 column = mb_obs.unflatten(0, (8, -1))[:, i]
-                (env,) = (env for env in range(num_envs) if torch.equal(obs[:, env], column))
+                envs = [env for env in range(num_envs) if torch.equal(obs[:, env], column)]
+                assert len(envs) == 1
+                env = envs[0]
                 assert torch.equal(dones[:, env], mb_dones.unflatten(0, (8, -1))[:, i])
                 assert torch.equal(actions[:, env], mb_actions.unflatten(0, (8, -1))[:, i])
                 order.append(env)
