@@ -753,9 +753,10 @@ def keep_freed_memory() -> None:
 
 def report_sticky_actions(args: Args) -> None:
     """Says that the game repeats actions at random, as ALE/...-v5 do: that makes returns lower than without."""
-    env = make_env(args)
-    sticky = env.unwrapped.spec.kwargs.get("repeat_action_probability", 0)
-    env.close()
+    options = json.loads(args.env_kwargs)
+    if args.env_id in gym.registry:
+        options = {**gym.spec(args.env_id).kwargs, **options}
+    sticky = options.get("repeat_action_probability", 0)
     if sticky > 0:
         print(f"sticky actions: with probability {sticky} the game repeats its last action instead of the agent's")
 
@@ -1186,7 +1187,9 @@ def check_arguments(args: Args) -> None:
             raise
         hint = ""
         if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
-            hint = "; ids of other packages are written module:Name-v0, and Atari games are for ppo_atari.py"
+            hint = "; ids of other packages are written module:Name-v0"
+            if not PICTURES:
+                hint += ", and Atari games are for ppo_atari.py"
         fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
 
 

@@ -1093,7 +1093,10 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
     (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
     shutil.copy(__file__, folder)
     packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
-    installed = {one.name.lower(): one.version for one in importlib.metadata.distributions()}
+    versions = {"python": platform.python_version()}
+    for package in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
     gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
     decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
     config = {
@@ -1101,11 +1104,10 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
         "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
         "resolved": decided,
         "command": shlex.join([*launcher, *sys.argv]),
-        "versions": {name: installed[name] for name in packages if name in installed},
+        "versions": versions,
         "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
         "git_commit": git_commit(),
     }
-    config["versions"]["python"] = platform.python_version()
     write_text(folder / "config.json", json.dumps(config, indent=2))
     return folder
 
@@ -1203,7 +1205,9 @@ def check_arguments(args: Args) -> None:
             raise
         hint = ""
         if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
-            hint = "; ids of other packages are written module:Name-v0, and Atari games are for ppo_atari.py"
+            hint = "; ids of other packages are written module:Name-v0"
+            if not PICTURES:
+                hint += ", and Atari games are for ppo_atari.py"
         fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
 
 

@@ -1108,7 +1108,9 @@ def check_arguments(args: Args) -> None:
             raise
         hint = ""
         if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
-            hint = "; ids of other packages are written module:Name-v0, and Atari games are for ppo_atari.py"
+            hint = "; ids of other packages are written module:Name-v0"
+            if not PICTURES:
+                hint += ", and Atari games are for ppo_atari.py"
         fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
 
 

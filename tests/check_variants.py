@@ -40,7 +40,7 @@ SCRIPTS = {
     "ppo_atari_lstm": (460, 10, "Player.reset Player.act Player.step check_arguments"),
     "ppo_atari_envpool": (460, 12, """
         make_vector make_copying make_in_process close_vector ended_episodes get_statistics set_statistics
-        share_of_cores check_environment report_sticky_actions"""),
+        share_of_cores check_environment"""),
     "ppo_atari_multigpu": (460, 12, """
         imports SharedRun join_processes choose_gpu from_first torchrun_note resume_after_restart fail main
         __main__"""),
