@@ -424,8 +424,9 @@ def section(agent: Agent) -> str:
             title = "At the end"
         cut = ""
         if fact["seconds"] > CLIP_SECONDS + 1:
-            where = "from its middle" if stage == "end" and first_second(fact["seconds"]) else "its first"
-            cut = f" ({where} {CLIP_SECONDS} s of {fact['seconds']:.0f})"
+            cut = f" (its first {CLIP_SECONDS} s of {fact['seconds']:.0f})"
+            if "shown" in fact and first_second(fact["seconds"]):  # videos of release 0.2 begin at the start
+                cut = f" ({CLIP_SECONDS} s from its middle, of {fact['seconds']:.0f})"
         shown = number(fact.get("shown", fact["returns"][0]))
         file = f"videos/{agent.name}_{stage}"
         figures.append(
