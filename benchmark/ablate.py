@@ -173,6 +173,10 @@ def chosen(args: Args) -> tuple[dict, list[Ablation]]:
     suite["env_ids"] = args.env_ids or suite["env_ids"]
     suite["num_seeds"] = args.num_seeds or suite["num_seeds"]
     suite["arguments"] = f"{suite.get('arguments', '')} {args.arguments}".strip()
+    try:
+        shlex.split(args.arguments)
+    except ValueError:
+        fail(f"--arguments {args.arguments}: has a quote without its second one; add it")
     wanted = [all_ablations()[name] for name in args.only or suite["ablations"]]
     script = shlex.quote(str(ROOT / "cleanrl" / f"{suite['script']}.py"))
     sweep.make_jobs(sweep.Args(env_ids=suite["env_ids"], command=f"python {script} {suite['arguments']}"))  # complains
@@ -521,7 +525,7 @@ def draw_column(axis, cells: list[Cell | None]) -> None:
         axis.set_xlabel(f"difference of the return\n(logarithmic beyond ±{LINEAR})")
         axis.set_xscale("symlog", linthresh=LINEAR, subs=range(2, 10))
         axis.set_xlim(-max(-1.4 * low, 2 * LINEAR), max(1.4 * high, 2 * LINEAR))
-    axis.xaxis.set_major_formatter(shared.thousands)
+    axis.xaxis.set_major_formatter(lambda x, position: f"{x / 1e3:g}k" if abs(x) >= 1e3 else f"{x:g}")
 
 
 def made_by(suite: Suite) -> str:
