@@ -126,7 +126,7 @@ def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(i
         ("--env-id NeedsPackage-v0", "no_such_package"),
         ("--env-id FailingReset-v0", "no simulator"),
         ("--env-id WrongShape-v0", "(2,), and returned (3,)"),
-        ("--env-id Film-v0 --capture-video --num-envs 0", "--num-envs 0: must be a number from 1"),
+        ("--env-id Film-v0 --capture-video --num-envs 0", "--num-envs 0: must be a number, at least 1"),
         ("--env-id NoPicture-v0 --capture-video", "render() returned NoneType"),
         ("--env-id NeedsRenderer-v0 --capture-video", "no_such_renderer"),
         ("--env-kwargs [1]", "JSON object"),
@@ -136,20 +136,21 @@ def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(i
         ("--gae-lambda -0.1", "from 0 to 1"),
         ("--learning-rate nan", "--learning-rate nan"),
         ("--learning-rate inf", "--learning-rate inf"),
-        ("--total-timesteps 0", "from 1"),
+        ("--total-timesteps 0", "at least 1"),
         ("--total-timesteps 511", "= 512: must be at most --total-timesteps 511"),
         ("--num-minibatches 5", "= 512: must be a multiple of --num-minibatches 5"),
         ("--num-threads 0", "--num-threads 0"),
+        ("--num-envs 1 --num-steps 4 --num-minibatches 4", "minibatches of one sample"),
         ("--checkpoints 0", "--checkpoints 0"),
         ("--seed -1", "--seed -1"),
         ("--episodes 0 --evaluate runs/half", "--episodes 0"),
-        ("--device mps", "type --device cpu"),
+        ("--device mps", "use --device cpu"),
         ("--resume nowhere", "takes a run folder"),
         ("--resume runs/half/checkpoints/20.pt", "takes a run folder"),
         ("--evaluate nowhere", "no such file or folder"),
         ("--evaluate runs", "has no checkpoints"),
         ("--evaluate runs/half/config.json", "not a whole checkpoint"),
-        ("--evaluate runs/half --resume runs/half", "type one of them"),
+        ("--evaluate runs/half --resume runs/half", "not both"),
         ("--resume runs/half --num-steps 8", "cannot change"),
     ],
 )
@@ -238,7 +239,7 @@ def test_numbers_in_dicts_and_boards_are_flattened_and_said(in_tmp_path, capsys)
 def test_a_vector_of_rewards_is_refused(refused, monkeypatch):
     step = environments_cli.Constant.step
     monkeypatch.setattr(environments_cli.Constant, "step", lambda *a: (step(*a)[0], np.ones(3), *step(*a)[2:]))
-    assert "vector of 3 rewards" in refused("--env-id", "Constant-v0")
+    assert "3 rewards as array" in refused("--env-id", "Constant-v0")
 
 
 # ----------------------------------------------------------------------------------------------- Checkpoint files
@@ -351,7 +352,7 @@ def test_an_episode_that_never_ends_is_broken_off(in_tmp_path, monkeypatch, caps
     folder = train(env_id="Endless-v0")
     monkeypatch.setattr(ppo, "LONGEST_EPISODE", 50)
     ppo.main(ppo.Args(evaluate=str(folder), episodes=2))
-    assert "broken off after 50 steps" in capsys.readouterr().out
+    assert "stopped after 50 steps" in capsys.readouterr().out
     assert [row["episodic_length"] for row in evaluation(folder)] == ["50", "50"]
 
 
@@ -373,3 +374,24 @@ def test_a_player_in_another_program(half):
     assert (first == player.act(obs)).all()
     obs, rewards, dones, _, episodes = player.step(first)
     assert obs.shape == (1, 3) and rewards.shape == dones.shape == (1,) and len(episodes) == dones.sum()
+
+
+def test_a_wrapper_in_make_env_can_change_the_spaces(in_tmp_path, monkeypatch):
+    make = gym.make
+
+    def with_wrapper(env_id, **options):  # as if it stood in make_env
+        to_box = gym.wrappers.TransformAction(
+            make(env_id, **options), lambda a: np.array([2.0 * a - 1.0]), gym.spaces.Discrete(2)
+        )
+        return to_box
+
+    monkeypatch.setattr(gym, "make", with_wrapper)
+    folder = ppo.main(ppo.Args(env_id="Pendulum-v1", total_timesteps=512))
+    assert checkpoints(folder) == [1]
+
+
+def test_main_with_evaluate_is_the_command_line(half):
+    type_here("--evaluate", "runs/half")
+    typed = evaluation(half)
+    ppo.main(ppo.Args(evaluate=str(half)))
+    assert evaluation(half) == typed

@@ -130,7 +130,7 @@ def test_a_new_metric_in_the_middle_is_named_and_a_missing_one_is_nan(in_tmp_pat
     monkeypatch.setattr(ppo.Run, "log", changed)
     with pytest.raises(SystemExit):
         train()
-    assert "new metric, losses/new" in capsys.readouterr().err
+    assert "no column losses/new" in capsys.readouterr().err
     (folder,) = Path("runs").iterdir()
     assert rows(folder, "metrics.csv")[1]["losses/entropy"] == "nan"
 
@@ -245,3 +245,18 @@ def test_the_metadata_of_a_script_holds_here_and_names_what_it_imports(script):
         assert "==" not in text
     named = {Requirement(text).name for text in metadata["dependencies"]}
     assert named >= {"gymnasium", "numpy", "tyro"}
+
+
+def test_a_state_that_could_not_be_read_back_is_refused_when_it_is_saved(in_tmp_path, monkeypatch, capsys):
+    class Statistics:
+        def state_dict(self):
+            return {"mean": np.float64(1.0)}
+
+        def load_state_dict(self, state):
+            pass
+
+    keep = ppo.Run.keep
+    monkeypatch.setattr(ppo.Run, "keep", lambda self, **kept: keep(self, **kept, statistics=Statistics()))
+    with pytest.raises(SystemExit) as stop:
+        train()
+    assert stop.value.code == 1 and "checkpoints take tensors, numbers" in capsys.readouterr().err
