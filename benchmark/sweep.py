@@ -5,9 +5,8 @@
     python benchmark/sweep.py … --status     what is done, on any machine that sees the run folders
     python benchmark/sweep.py … --task 3     only run 3, for job arrays: see benchmark/slurm.sh
 
-A run is recognized by its folder: its arguments are those of the command, except for what concerns only machine, speed
-or recording, and its script has the version that it has now. If the last checkpoint is there, the run is done and
-skipped. If an earlier one is, the run is resumed from it.
+A run is recognized by its arguments, except for what concerns only machine, speed or recording, and by the version of
+its script. With its last checkpoint it is done and skipped; from an earlier one it is resumed.
 """
 
 import contextlib
@@ -15,41 +14,39 @@ import csv
 import hashlib
 import itertools
 import json
+import math
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter, deque
-from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import filelock
+import numpy as np
 import tyro
-from shared import checkpoints, fail, identity, planned_steps, script_args, table, version
+from shared import checkpoints, curve, fail, identity, last_step, script_args, table, version
 
-ATTEMPTS = 2  # starts of a run before it counts as failed
 LAST_LINES = 12  # of a failed run's log, which are shown
-PARSING = threading.Lock()  # Python 3.11's ast.parse fails in two threads at once, and tune.py has several
 RUNS = Path("runs")
-LOGS = Path("runs", "logs")
+LOGS = RUNS / "logs"
+PYTHON = ("python", "python3")  # in a command: the one that runs this
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # torchrun of this Python first
+IN_SLURM_STEP = "SLURM_STEP_ID" in os.environ  # then Slurm sends its signals to every process, the runs included
 
 
 @dataclass
 class Args:
-    # what to run
     env_ids: list[str] = field(default_factory=list)  # environments
     command: str = "python cleanrl/ppo.py"  # what trains; --env-id and --seed are added to it
     grid: list[str] = field(default_factory=list)  # options to combine, as in learning-rate=1e-3,3e-4 num-envs=4,8
     num_seeds: int = 3  # runs of each environment, with each combination
     start_seed: int = 1  # seed of the first of them
-    # how
     workers: int = 1  # runs at a time
     threads: int | None = None  # CPU threads of a run; by default the workers share the cores
     status: bool = False  # only show what is done; exit status 0 if every run is, else 1
@@ -69,19 +66,14 @@ class Job:
     point: list[str]  # options of the grid
     start: list[str]  # the command up to the script
     options: list[str]  # what follows in it
-    arguments: dict  # as config.json has them
+    arguments: dict  # of the script
     last_update: int  # whose checkpoint ends the run
     digest: str  # of the arguments
     state: str = "queued"  # or running, elsewhere (in another process), done, failed, stopped, interrupted
     note: str = ""
-    attempts: int = 0
     process: subprocess.Popen | None = None
     claim: filelock.BaseFileLock | None = None  # held while this process makes the run
     told_to_stop: bool = False
-
-    @property
-    def words(self) -> list[str]:
-        return self.start + self.options
 
     @property
     def script(self) -> Path:
@@ -96,34 +88,23 @@ class Job:
         name = f"{self.env_id}__{self.arguments['exp_name']}__{self.seed}__{self.digest}.log"
         return LOGS / name.replace("/", "_").replace(":", "_")
 
+    def becomes(self, state: str, note: str = "") -> None:
+        """Sets the state, and prints it if it is news."""
+        if (state, note) != (self.state, self.note):
+            print(f"{self.name}: {', '.join(word for word in (state, note) if word)}", flush=True)
+        self.state = state
+        self.note = note
+
 
 def split_command(command: str) -> tuple[list[str], list[str]]:
     """The words of a command up to its script, and those after it. Raises ValueError if it can't be run."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise ValueError(f"--command {command}: can't be split into words ({error}); check the quotes") from None
-    scripts = [i for i, word in enumerate(words) if word.endswith(".py")]
-    if not scripts:
+    words = shlex.split(command)
+    ends = [i + 1 for i, word in enumerate(words) if word.endswith(".py")]
+    if not ends:
         raise ValueError(f'--command "{command}": names no script; write it like "python cleanrl/ppo.py --gamma 0.9"')
-    end = scripts[0] + 1
-    if not Path(words[end - 1]).is_file():
-        raise ValueError(f"--command: there is no file {words[end - 1]}; run this in the folder that holds it")
-    find_program(words[0])
-    return words[:end], words[end:]
-
-
-def find_program(word: str) -> str:
-    """The path of a command's program. `python` is the one that runs this, and what is installed beside it comes first.
-    Raises ValueError if there is none."""
-    if word in ("python", "python3"):
-        return sys.executable
-    found = shutil.which(word, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if found:
-        return found
-    if Path(word).is_file():
-        raise ValueError(f'--command: {word} is not executable; begin with python, as in "python {word}"')
-    raise ValueError(f"--command: there is no program {word}; install it or type its full path")
+    if words[0] not in PYTHON and shutil.which(words[0], path=PATH) is None:
+        raise ValueError(f"--command: there is no program {words[0]}; begin with python, or type its full path")
+    return words[: ends[0]], words[ends[0] :]
 
 
 def grid_points(grid: list[str]) -> list[list[str]]:
@@ -133,7 +114,6 @@ def grid_points(grid: list[str]) -> list[list[str]]:
         name, _, values = axis.partition("=")
         if not name or not values:
             raise ValueError(f"--grid {axis}: write an option and its values, as in learning-rate=1e-3,3e-4")
-        name = name.replace("_", "-")
         switches = {"true": f"--{name}", "false": f"--no-{name}"}
         axes.append([switches.get(value.lower(), f"--{name}={value}") for value in values.split(",")])
     return [list(point) for point in itertools.product(*axes)]
@@ -144,28 +124,27 @@ def option_names(words: list[str]) -> list[str]:
 
 
 def read_arguments(script: Path, words: list[str]) -> dict:
-    """The script's arguments with these words typed, as config.json has them. Raises ValueError if it refuses them."""
+    """The script's arguments with these words typed. Raises ValueError if it refuses them."""
     words = [word for word in words if word not in ("--cuda", "--no-cuda")]  # as the scripts take them for --device
     kind = script_args(script)
-    known = {f"--{one.name.replace('_', '-')}" for one in fields(kind)}
-    for option in option_names(words):
-        if option not in known and option.replace("--no-", "--", 1) not in known:
-            raise ValueError(f"{script.name} has no option {option}; `python {script} --help` lists them")
     try:
         arguments = tyro.cli(kind, args=words, console_outputs=False)
     except (SystemExit, TypeError):  # TypeError: tyro looks for the help of a class whose module is gone
         typed = shlex.join(words)
-        raise ValueError(
-            f"{script.name} does not take these values: {typed}; `python {script} {typed}` says which"
-        ) from None
-    return json.loads(json.dumps(asdict(arguments)))
+        raise ValueError(f"{script.name} does not take {typed}; `python {script} {typed}` says why") from None
+    return asdict(arguments)
+
+
+def digest_of(arguments: dict) -> str:
+    """What two run folders of one run have in common, but for the version of the script."""
+    same = json.dumps(identity(arguments) | {"seed": arguments["seed"]}, sort_keys=True)
+    return hashlib.sha256(same.encode()).hexdigest()[:8]
 
 
 def make_jobs(args: Args) -> list[Job]:
-    """Environments × grid × seeds in the order in which they run: the first seed of everything comes first. Raises
-    ValueError with one line that says what to change."""
+    """Environments × grid × seeds, with the first seed of everything first. Raises ValueError for a user's mistake."""
     if not args.env_ids:
-        raise ValueError("name the environments, as in: python benchmark/sweep.py --env-ids CartPole-v1 Acrobot-v1")
+        raise ValueError("name the environments, as in --env-ids CartPole-v1 Acrobot-v1")
     start, options = split_command(args.command)
     points = grid_points(args.grid)
     for option in option_names(options + points[0]):
@@ -176,12 +155,10 @@ def make_jobs(args: Args) -> list[Job]:
     for seed, env_id, point in itertools.product(seeds, args.env_ids, points):
         words = [*options, *point, "--env-id", env_id, "--seed", str(seed)]
         arguments = read_arguments(Path(start[-1]), words)
-        try:
-            last_update = planned_steps(arguments) // (arguments["num_envs"] * arguments["num_steps"])
-        except (KeyError, ValueError, ZeroDivisionError, OverflowError) as error:
-            raise ValueError(f"{start[-1]} makes no run with {shlex.join(words)} ({error!r})") from None
-        if last_update < 1:
-            raise ValueError(f"--total-timesteps {arguments['total_timesteps']}: is less than one update; use more")
+        batch_size = arguments["num_envs"] * arguments["num_steps"]
+        if batch_size < 1 or arguments["total_timesteps"] < batch_size:
+            raise ValueError(f"{shlex.join(start + words)}: makes no update; use more --total-timesteps")
+        last_update = int(arguments["total_timesteps"]) // batch_size
         digest = digest_of(arguments)
         if digest in jobs:
             raise ValueError(f"--env-ids and --grid: {' '.join([env_id, *point])} is the same run twice; leave one out")
@@ -192,40 +169,29 @@ def make_jobs(args: Args) -> list[Job]:
 # --------------------------------------------------------------------------------------------- What the run folders say
 
 
-def digest_of(arguments: dict) -> str:
-    """What two run folders of one run have in common, but for the version of the script."""
-    same = identity(arguments) | {"seed": arguments["seed"], "total_timesteps": int(arguments["total_timesteps"])}
-    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:8]
-
-
 @cache
 def version_when(script: Path, modified: int) -> str:
-    """The script's version; `modified`, the time of the last edit, is what the cache notices one by."""
+    """The version of a script; `modified`, the time of its last edit, is what the cache notices one by."""
     return version(script)
-
-
-def version_now(script: Path) -> str:
-    with PARSING:
-        return version_when(script, script.stat().st_mtime_ns)
 
 
 @cache  # of what never changes in a run folder; an error is not cached
 def read_folder(run: Path) -> tuple[str, dict[str, str]]:
     """The digest of a run folder's arguments, and the version of each script in it. Raises if it is no run folder."""
     arguments = json.loads((run / "config.json").read_text(encoding="utf-8"))["arguments"]
-    return digest_of(arguments), {path.name: version_now(path) for path in run.glob("*.py")}
+    return digest_of(arguments), {path.name: version(path) for path in run.glob("*.py")}
 
 
-def matching_runs(job: Job, any_version: bool = False) -> list[Path]:
+def matching_runs(job: Job) -> list[Path]:
     """The job's run folders, the furthest last."""
-    now = version_now(job.script)
+    now = version_when(job.script, job.script.stat().st_mtime_ns)
     found = []
     for run in RUNS.glob("*/"):
         try:
             digest, versions = read_folder(run)
         except (OSError, ValueError, KeyError, TypeError):  # not a run folder, or not one yet
             continue
-        if digest == job.digest and (any_version or versions.get(job.script.name) == now):
+        if digest == job.digest and versions.get(job.script.name) == now:
             found.append(run)
     return sorted(found, key=lambda run: (last_checkpoint(run), run.stat().st_mtime))
 
@@ -251,26 +217,36 @@ def is_held(lock: Path) -> bool:
             return False
     except filelock.Timeout:
         return True
-    except OSError:  # another user's file
-        return False
 
 
-def last_rows(path: Path, count: int | None) -> list[dict[str, str]]:
-    """The last rows of a CSV file, or all, without the one that is being written."""
-    with contextlib.suppress(OSError), path.open(encoding="utf-8") as file:
-        header = file.readline()
-        lines = [line for line in deque(file, maxlen=count) if line.endswith("\n")]
-        return list(csv.DictReader([header, *lines]))
-    return []
+def found_state(job: Job) -> tuple[str, str]:
+    """The state of a job that this process isn't making, and a note, by its run folders."""
+    runs = matching_runs(job)
+    users = [run for run in runs if is_held(run / "lock")]
+    if is_done(job):
+        return "done", ""
+    if users:
+        return "elsewhere", f"a process is writing to {users[0]}"
+    if runs and last_checkpoint(runs[-1]):
+        return "interrupted", f"can go on from update {last_checkpoint(runs[-1])}"
+    return "queued", ""
 
 
-def progress(run: Path) -> tuple[int, float, float | None]:
-    """Step, steps per second, and mean return of the last 100 episodes (None before the first) of a run."""
-    step, speed = 0, 0.0
-    for row in last_rows(run / "metrics.csv", 2):  # the last of them may be half written
-        step, speed = int(float(row["global_step"])), float(row["charts/SPS"])
-    returns = [float(row["episodic_return"]) for row in last_rows(run / "episodes.csv", 100)]
-    return step, speed, sum(returns) / len(returns) if returns else None
+def look(jobs: list[Job]) -> None:
+    """Sets the states of the jobs by their folders and locks."""
+    for job in jobs:
+        job.state, job.note = found_state(job)
+        if job.state == "elsewhere" or (job.state != "done" and is_held(job.log.with_suffix(".lock"))):
+            job.state = "running"
+
+
+def returns_at(run: Path, steps: list[float]) -> np.ndarray:
+    """The mean return of the last 100 episodes that had ended by each of the steps; NaN where none had."""
+    text = (run / "episodes.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))  # without a row that is half written
+    ends = np.array([float(row["global_step"]) for row in rows])
+    returns = np.array([float(row["episodic_return"]) for row in rows])
+    return curve(ends, returns, np.array(steps))
 
 
 # ------------------------------------------------------------------------------------------------------------ The sweep
@@ -278,12 +254,11 @@ def progress(run: Path) -> tuple[int, float, float | None]:
 
 @contextlib.contextmanager
 def caught_signals():
-    """A list that collects SIGINT, SIGTERM and SIGHUP; they don't end the program."""
+    """A list that collects SIGINT and SIGTERM; they don't end the program."""
     caught = []
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP"):  # not on Windows
-        numbers.append(signal.SIGHUP)
-    handlers = {number: signal.signal(number, lambda number, frame: caught.append(number)) for number in numbers}
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers[number] = signal.signal(number, lambda number, frame: caught.append(number))
     try:
         yield caught
     finally:
@@ -291,62 +266,42 @@ def caught_signals():
             signal.signal(number, handler)
 
 
-def share_of_cores(workers: int) -> int:
-    if "SLURM_CPUS_PER_TASK" in os.environ:
-        return int(os.environ["SLURM_CPUS_PER_TASK"])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, cores // workers)
-
-
-def in_slurm_step() -> bool:
-    """Then Slurm sends its signals to every process, the runs included."""
-    return "SLURM_STEP_ID" in os.environ
-
-
 class Sweep:
-    """Makes the runs of some jobs. A signal in the list `stops` ends it (see caught_signals)."""
+    """Makes runs. A signal in the list `stops` ends it (see caught_signals)."""
 
     def __init__(self, jobs: list[Job], workers: int, threads: int | None, stops: list[int]):
-        self.jobs = jobs
-        self.workers = workers
-        self.threads = threads or share_of_cores(workers)
-        self.stops = stops
         self.queue = deque(jobs)
+        self.running = []
+        self.workers = workers
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        self.threads = threads or int(os.environ.get("SLURM_CPUS_PER_TASK", max(1, cores // workers)))
+        self.stops = stops
 
-    @property
-    def running(self) -> list[Job]:
-        return [job for job in self.jobs if job.process]
-
-    def run(self, show) -> int:
-        """Makes the runs, and calls show(self) on the way. Returns the exit status: 0 if every run is done, 1 if one
-        failed, 128 + n after the signal n."""
-        try:
+    def run(self) -> None:
+        """Returns when every job is done or failed, or when the sweep was stopped."""
+        with contextlib.closing(self):
             while self.running or (self.queue and not self.stops):
-                for job in self.running:
-                    if job.process.poll() is not None:
-                        self.end(job)
-                show(self)
-                if self.stops:
-                    for job in self.running:
-                        self.stop(job)
-                else:
-                    self.start_queued()
-                show(self)
+                self.tick()
                 time.sleep(0.1 if self.running else 0.5)
-        finally:  # an error here leaves no run behind
-            for job in self.running:
-                job.process.terminate()
-                job.process.wait()
-                job.claim.release()
-        show(self)
-        if all(job.state == "done" for job in self.jobs):
-            return 0
-        return 128 + self.stops[0] if self.stops else 1
 
-    def start_queued(self) -> None:
-        """Starts runs until every worker has one. What runs elsewhere goes back into the queue."""
+    def close(self) -> None:
+        """Leaves no run behind after an error."""
+        for job in self.running:
+            job.process.terminate()
+            job.process.wait()
+            job.claim.release()
+
+    def tick(self) -> None:
+        """Takes note of runs that have ended, and starts others until every worker has one; or stops all."""
+        for job in list(self.running):
+            if job.process.poll() is not None:
+                self.end(job)
+            elif self.stops.count(signal.SIGINT) > 1:  # a second Ctrl-C
+                job.process.kill()
+            elif self.stops and not IN_SLURM_STEP:
+                self.stop(job)
         for _ in range(len(self.queue)):
-            if len(self.running) < self.workers:
+            if not self.stops and len(self.running) < self.workers:
                 job = self.queue.popleft()
                 self.start(job)
                 if job.state == "elsewhere":
@@ -359,187 +314,115 @@ class Sweep:
         try:
             job.claim.acquire()
         except filelock.Timeout:
-            job.state, job.note = "elsewhere", "another sweep is making it"
+            job.becomes("elsewhere", "another sweep is making it")
             return
-        runs = matching_runs(job)
-        users = [run for run in runs if is_held(run / "lock")]
-        if is_done(job):
-            job.state, job.note = "done", ""
-        elif users:
-            job.state, job.note = "elsewhere", f"a process is writing to {users[0]}"
-        elif runs and last_checkpoint(runs[-1]):
-            self.start_process(job, [*job.start, "--resume", str(runs[-1])])
-            job.note = f"resumed from update {last_checkpoint(runs[-1])}"
+        state, note = found_state(job)
+        if state == "queued":
+            self.start_process(job, job.start + job.options)
+            job.becomes("running")
+        elif state == "interrupted":
+            run = matching_runs(job)[-1]
+            self.start_process(job, [*job.start, "--resume", str(run)])
+            job.becomes("running", f"resumed from update {last_checkpoint(run)}")
         else:
-            self.start_process(job, job.words)
-        if job.process is None:
             job.claim.release()
+            job.becomes(state, note)
 
     def start_process(self, job: Job, words: list[str]) -> None:
-        command = [find_program(words[0]), *words[1:]]
+        command = [sys.executable, *words[1:]] if words[0] in PYTHON else words
         if sys.platform == "linux" and shutil.which("setpriv"):  # if the sweep is killed, its runs save and end
             command = ["setpriv", "--pdeathsig", "TERM", *command]
-        threads = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
         with job.log.open("a", encoding="utf-8") as log:
-            print("#", datetime.now().isoformat(timespec="seconds"), shlex.join(words), file=log, flush=True)
+            print("#", time.strftime("%Y-%m-%d %H:%M:%S"), shlex.join(words), file=log, flush=True)
             job.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | threads,
-                start_new_session=not in_slurm_step(),  # Ctrl-C reaches the sweep alone, which passes it on
+                env=os.environ | {"PATH": PATH, "OMP_NUM_THREADS": str(self.threads)},
+                start_new_session=not IN_SLURM_STEP,  # Ctrl-C reaches the sweep alone, which passes it on
             )
-        job.state, job.note = "running", ""
-        job.attempts += 1
+        self.running.append(job)
 
     def end(self, job: Job) -> None:
         """Decides what becomes of a job whose process has ended."""
-        status = job.process.returncode
-        job.process = None
+        self.running.remove(job)
         job.claim.release()
         if is_done(job):  # whatever the status: a run with its last checkpoint is whole
-            job.state, job.note = "done", ""
+            job.becomes("done")
         elif self.stops or job.told_to_stop:
-            job.state, job.note = "stopped", "the same command goes on"
-        elif job.attempts < ATTEMPTS and status != 2:  # 2 is a mistake in the command, which stays one
-            job.state, job.note = "queued", f"ended with status {status}, is tried again"
-            self.queue.append(job)
+            job.becomes("stopped", "the same command goes on")
         else:
-            job.state, job.note = "failed", f"ended with status {status}; see {job.log}"
-            if status == 0:
-                job.note = f"ended without a last checkpoint in {RUNS}; see {job.log}"
+            job.becomes(
+                "failed", f"ended with status {job.process.returncode} before its last checkpoint; see {job.log}"
+            )
 
     def stop(self, job: Job) -> None:
-        """Lets a run save a checkpoint and end. A second Ctrl-C ends it at once."""
-        if self.stops.count(signal.SIGINT) > 1:
-            job.process.kill()
-        elif not job.told_to_stop and not in_slurm_step():
+        """Lets a run save a checkpoint and end. A second call makes no difference."""
+        if not job.told_to_stop:
             job.process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
         job.told_to_stop = True
 
 
-# -------------------------------------------------------------------------------------------------------------- Display
+# ---------------------------------------------------------------------------------------------------------- The command
 
 
 def count_states(jobs: list[Job]) -> str:
     return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in jobs).items())
 
 
-def status_rows(jobs: list[Job]) -> list[list[str]]:
-    """The table of the runs, with its header."""
-    rows = [["environment", "options", "seed", "state", "steps", "steps/s", "return", ""]]
-    for job in jobs:
-        cells = ["", "", ""]
-        runs = matching_runs(job)
-        if runs:
-            step, speed, mean_return = progress(runs[-1])
-            share = step / job.arguments["total_timesteps"]
-            cells = [f"{step:,} ({share:.0%})", f"{speed:,.0f}", "" if mean_return is None else f"{mean_return:.2f}"]
-        rows.append([job.env_id, " ".join(job.point), str(job.seed), job.state, *cells, job.note])
-    return rows
-
-
-class Display:
-    """Prints a line for each change of a run and, on a terminal, keeps a table below them."""
-
-    def __init__(self, live):
-        self.live = live
-        self.states = {}
-        self.drawn = 0.0
-
-    def __call__(self, sweep: Sweep) -> None:
-        for job in sweep.jobs:
-            now = (job.state, job.note)
-            if now != self.states.get(job.name, ("queued", "")):
-                self.states[job.name] = now
-                print(f"{job.name}: {', '.join(word for word in now if word)}", flush=True)
-        if self.live and time.monotonic() - self.drawn > 1:
-            from rich.table import Table
-
-            header, *rows = status_rows(sweep.jobs)
-            picture = Table(*header)
-            for row in rows:
-                picture.add_row(*row)
-            self.live.update(picture, refresh=True)
-            self.drawn = time.monotonic()
-
-
 def make_runs(jobs: list[Job], args: Args) -> int:
-    """Makes the runs and shows what becomes of them. Returns the exit status."""
-    with contextlib.ExitStack() as stack:
-        live = None
-        if sys.stdout.isatty() and find_spec("rich"):
-            from rich.live import Live
-
-            live = stack.enter_context(Live(auto_refresh=False, transient=True))
-        sweep = Sweep(jobs, args.workers, args.threads, stack.enter_context(caught_signals()))
-        status = sweep.run(Display(live))
+    """Makes the runs. Returns the exit status: 0 if every run is done, 1 if one failed, 128 + n after the signal n."""
+    with caught_signals() as stops:
+        Sweep(jobs, args.workers, args.threads, stops).run()
     for job in jobs:
         if job.state == "failed":
             print(f"\n{job.name}: {job.note}, which ends with:", file=sys.stderr)
             for line in job.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]:
                 print(f"    {line}", file=sys.stderr)
-        for run in matching_runs(job):
-            if not last_checkpoint(run):
-                print(f"{run} ended before its first checkpoint and is left as it is")
     print(count_states(jobs), flush=True)
-    return status
+    if all(job.state == "done" for job in jobs):
+        return 0
+    return 128 + stops[0] if stops else 1
 
 
-def look(jobs: list[Job]) -> None:
-    """Sets the states of the jobs by their folders and locks."""
+def print_status(jobs: list[Job]) -> None:
+    """A table of the runs."""
+    look(jobs)
+    rows = [["environment", "options", "seed", "state", "steps", "return", ""]]
     for job in jobs:
+        cells = ["", ""]
         runs = matching_runs(job)
-        others = matching_runs(job, any_version=True)
-        if is_done(job):
-            job.state = "done"
-        elif is_held(job.log.with_suffix(".lock")) or any(is_held(run / "lock") for run in runs):
-            job.state = "running"
-        elif runs and last_checkpoint(runs[-1]):
-            job.state, job.note = "interrupted", f"can go on from update {last_checkpoint(runs[-1])}"
-        elif others and not runs:
-            job.note = f"{others[-1]} is of another version of {job.script.name}"
-        elif job.log.is_file():
-            job.note = f"ended without a checkpoint; see {job.log}"
-
-
-# ---------------------------------------------------------------------------------------------------------- The command
+        if runs:
+            step = last_step(runs[-1])
+            share = step / job.arguments["total_timesteps"]
+            cells = [f"{step:,} ({share:.0%})", f"{returns_at(runs[-1], [math.inf])[0]:.2f}"]
+        rows.append([job.env_id, " ".join(job.point), str(job.seed), job.state, *cells, job.note])
+    table(rows)
+    print(count_states(jobs))
 
 
 def main(args: Args) -> int:
     """Returns the exit status. Raises ValueError with one line for a mistake, before anything is created."""
-    for name, least in {"num_seeds": 1, "workers": 1, "threads": 1, "start_seed": 0, "task": 0}.items():
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: must be {least} or more")
-    if [args.status, args.left, args.task is not None].count(True) > 1:
-        raise ValueError("--status, --left and --task: choose one of them")
-    if args.status and find_spec("rich") is None:
-        raise ValueError("--status: draws its table with rich, which is not installed; pip install rich")
+    if min(args.num_seeds, args.workers) < 1:
+        raise ValueError("--num-seeds and --workers: must be 1 or more")
     jobs = make_jobs(args)
     if args.status:
-        look(jobs)
-        table(status_rows(jobs))
-        print(count_states(jobs))
+        print_status(jobs)
         return 0 if all(job.state == "done" for job in jobs) else 1
     if args.left:
         print(",".join(str(i) for i, job in enumerate(jobs) if not is_done(job)))
         return 0
     if args.task is not None:
-        if args.task >= len(jobs):  # a job array may be made for a larger sweep too
+        if args.task not in range(len(jobs)):  # a job array may be made for a larger sweep too
             print(f"--task {args.task}: this sweep has the runs 0 to {len(jobs) - 1} only; nothing to do")
             return 0
-        jobs = jobs[args.task : args.task + 1]
+        jobs = [jobs[args.task]]
     return make_runs(jobs, args)
 
 
 if __name__ == "__main__":
     try:
         raise SystemExit(main(tyro.cli(Args, description=__doc__)))
-    except KeyboardInterrupt:  # before the first run
-        raise SystemExit(130) from None
-    except ValueError as error:
+    except (ValueError, ImportError) as error:  # ImportError: --status draws its table by rich
         fail(str(error))
-    except OSError as error:
-        fail(f"{error}; what was saved is whole. Once this is mended, the same command goes on", status=1)
