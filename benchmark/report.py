@@ -26,7 +26,6 @@ from shared import RESULTS, ROOT, Run, fail, markdown, signed
 
 POINTS = 101  # of a curve
 PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023", "CleanRL, EnvPool with XLA"]
-DETAILED = ("95% interval", "CleanRL, EnvPool with XLA")  # columns that the summary leaves out
 STAGES = ["environment", "policy", "update"]  # of an update, as release 0.2 measured them
 SHORT_SPEED = ["ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari"]
 SPEED_TABLES = {
@@ -52,9 +51,8 @@ class Compare:
         python benchmark/report.py compare "runs/*__ppo__*" "runs/*__mine__*" --output comparison
         python benchmark/report.py compare ppo ppo_numpy
 
-    A and B are a run folder, a folder that holds runs, a pattern in quotes, or the name of kept runs (ppo,
-    ppo_numpy, …). The difference B − A of the means of their results comes with a 95% interval if both have five
-    seeds. Where the interval leaves out 0, B is better or worse.
+    A and B are a run folder, a folder that holds runs, a pattern in quotes, or the name of kept runs. The difference
+    B − A of the means has a 95% interval if both have five seeds. Where it leaves out 0, B is better or worse.
     """
 
     a: tyro.conf.Positional[str]  # the runs before
@@ -150,8 +148,8 @@ def counted(runs: list[Run]) -> str:
     return "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
 
 
-def result_cells(rows: list[Row]) -> list[list[str]]:
-    """The table of an experiment, header first. Columns without a number are left out."""
+def result_cells(rows: list[Row], without: tuple = ()) -> list[list[str]]:
+    """The table of an experiment, header first, without these columns and those that have no number."""
     releases = sorted({row.runs[0].release for row in rows} - {None})
     ours = f"ours, release {' and '.join(releases)}" if releases else "return"
     cells = [["environment", ours, "95% interval", "seeds", *PUBLISHED]]
@@ -160,7 +158,7 @@ def result_cells(rows: list[Row]) -> list[list[str]]:
         _, low, high = shared.mean_interval(results)
         theirs = [row.published.get(name) or "–" for name in PUBLISHED]
         cells.append([row.label, spread(results), between(low, high), str(len(results)), *theirs])
-    kept = [i for i in range(len(cells[0])) if any(line[i] != "–" for line in cells[1:])]
+    kept = [i for i, name in enumerate(cells[0]) if name not in without and any(line[i] != "–" for line in cells[1:])]
     return [[line[i] for i in kept] for line in cells]
 
 
@@ -182,14 +180,12 @@ def summary_table(tables: dict[str, list[Row]]) -> str:
     one that ran as published, with its defaults, and with more seeds."""
     chosen = []
     for (script, environment), theirs in published_results().items():
-        rows = []
-        for exp_name in (script, f"{script}_numpy"):
-            rows += [row for row in tables.get(exp_name, []) if row.runs[0].env_id == environment and row.published]
+        rows = tables.get(script, []) + tables.get(f"{script}_numpy", [])
+        rows = [row for row in rows if row.runs[0].env_id == environment and row.published]
         if rows and not script.endswith("_numpy") and any(theirs[name] for name in PUBLISHED):
             chosen.append(min(rows, key=lambda row: (len(row.runs[0].settings), -len(row.runs))))
-    header, *cells = result_cells(chosen)
-    shown = [i for i in range(len(header)) if header[i] not in DETAILED]
-    return markdown([header[i] for i in shown], [[line[i] for i in shown] for line in cells])
+    header, *cells = result_cells(chosen, without=("95% interval", "CleanRL, EnvPool with XLA"))
+    return markdown(header, cells)
 
 
 def faster(measured: dict, key: str, base: str) -> str:
@@ -288,7 +284,7 @@ def draw(rows: list[Row], path: Path) -> None:
     """The learning curves of a table, as an SVG with a panel for each row."""
     plt = shared.pictures()
     columns = min(len(rows), 4)
-    height = -(-len(rows) // columns)
+    height = (len(rows) + columns - 1) // columns
     figure = plt.figure(figsize=(4 * columns, 3 * height))
     for i, row in enumerate(rows):
         panel = figure.add_subplot(height, columns, i + 1)
@@ -299,19 +295,17 @@ def draw(rows: list[Row], path: Path) -> None:
     shared.save_picture(figure, path)
 
 
-def draw_comparison(both: dict[str, tuple[list[Run], list[Run]]], names: list[str], path: Path) -> None:
+def draw_comparison(both: dict[str, list[list[Run]]], labels: list[str], path: Path) -> None:
     """Above, the curves of both sets in each environment; below, the difference with its interval."""
     plt = shared.pictures()
     figure, axes = plt.subplots(2, len(both), squeeze=False, height_ratios=(4, 1))
     figure.set_size_inches(max(4.2 * len(both), 5), 4.2)
-    for i, (environment, sides) in enumerate(both.items()):
-        above = axes[0][i]
-        below = axes[1][i]
-        for runs, color, name in zip(sides, ("tab:orange", "tab:blue"), names):
-            draw_curves(above, runs, color, f"{name}, {counted(runs)}")
+    for environment, above, below in zip(both, axes[0], axes[1]):
+        for runs, color, label in zip(both[environment], ("tab:orange", "tab:blue"), labels):
+            draw_curves(above, runs, color, f"{label}, {counted(runs)}")
         above.set_title(environment, fontsize=10, pad=28)  # the legend is between it and the curves
         above.legend(fontsize=7, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, frameon=False)
-        results = [[run.result for run in runs] for runs in sides]
+        results = [[run.result for run in runs] for runs in both[environment]]
         difference, low, high = shared.difference_interval(*results, paired=False)
         below.axvline(0, color="gray", linewidth=0.8)
         below.plot([difference], [0], "o", color="tab:blue")
@@ -327,18 +321,6 @@ def draw_comparison(both: dict[str, tuple[list[Run], list[Run]]], names: list[st
 # ----------------------------------------------------------------------------------------------------------- Comparison
 
 
-def named_runs(pattern: str, release: str | None) -> list[Run]:
-    """The runs of a folder, of a pattern, or the kept ones of this name."""
-    folders = [Path(path) for path in sorted(glob.glob(pattern)) if Path(path).is_dir()]
-    if folders:
-        return shared.find_runs(folders)
-    kept = shared.kept_runs(pattern) or [run for run in shared.kept_runs("results") if run.exp_name == pattern]
-    found = [run for run in kept if release in (None, run.release)]
-    if not found:
-        fail(f"{pattern}: is no folder and no kept runs; name folders, a pattern in quotes, or kept runs such as ppo")
-    return found
-
-
 def shortened(run: Run, steps: int) -> Run:
     """The run as it was at this step."""
     ended = run.steps <= steps
@@ -349,8 +331,15 @@ def shortened(run: Run, steps: int) -> Run:
 
 
 def compared_runs(pattern: str, args: Compare) -> dict[str, list[Run]]:
-    """The runs of one side by environment. Ends the program with one line if they are not of one experiment."""
-    runs = named_runs(pattern, args.release)
+    """The runs of one side by environment. Ends the program with one line unless they are of one experiment."""
+    folders = [Path(path) for path in sorted(glob.glob(pattern)) if Path(path).is_dir()]
+    if folders:
+        runs = shared.find_runs(folders)
+    else:
+        kept = shared.kept_runs(pattern) or [run for run in shared.kept_runs("results") if run.exp_name == pattern]
+        runs = [run for run in kept if args.release in (None, run.release)]
+    if not runs:
+        fail(f"{pattern}: is no folder and no kept runs; name folders, a pattern in quotes, or kept runs such as ppo")
     if args.steps is not None:
         runs = [shortened(run, args.steps) for run in runs]
     environments = defaultdict(list)
@@ -373,36 +362,39 @@ def verdict(low: float, high: float) -> str:
     return "B is worse" if high < 0 else "the runs can't tell"
 
 
-def compare(args: Compare) -> tuple[dict, list[str], list[list[str]]]:
-    """(the runs of A and B by environment, their names for a legend, the table with its header first)."""
+def compare(args: Compare) -> tuple[dict[str, list[list[Run]]], list[str]]:
+    """([runs of A, runs of B] by environment, and a label for each of the two)."""
     a = compared_runs(args.a, args)
     b = compared_runs(args.b, args)
-    both = {environment: (a[environment], b[environment]) for environment in sorted(a.keys() & b.keys())}
+    both = {environment: [a[environment], b[environment]] for environment in sorted(a.keys() & b.keys())}
     if not both:
         fail(f"{args.a} and {args.b}: have no environment in common")
+    for environment in both:
+        firsts = [a[environment][0], b[environment][0]]
+        if firsts[0].total != firsts[1].total:
+            fail(f"{environment}: A has {firsts[0].total:,} steps and B {firsts[1].total:,}; add --steps")
+    names = differing(firsts) if firsts[0].exp_name == firsts[1].exp_name else set()
+    return both, [f"{side}: {label_of(run.exp_name, run, names)}" for side, run in zip("AB", firsts)]
+
+
+def comparison_table(both: dict[str, list[list[Run]]]) -> list[list[str]]:
+    """The table of a comparison, header first."""
     cells = [["environment", "A", "B", "seeds", "B − A", "95% interval", "verdict"]]
-    for environment, (before, after) in both.items():
-        if before[0].total != after[0].total:
-            fail(f"{environment}: A has {before[0].total:,} steps and B {after[0].total:,}; add --steps")
-        results = [[run.result for run in runs] for runs in (before, after)]
+    for environment, sides in both.items():
+        results = [[run.result for run in runs] for runs in sides]
         difference, low, high = shared.difference_interval(*results, paired=False)
-        counts = f"{len(before)} and {len(after)}"
-        cells.append([environment, *map(spread, results), counts, signed(difference), between(low, high),
-                      verdict(low, high)])  # fmt: skip
-    a, b = before[0], after[0]  # of the last environment
-    names = differing([a, b]) if a.exp_name == b.exp_name else set()
-    labels = [f"A: {label_of(a.exp_name, a, names)}", f"B: {label_of(b.exp_name, b, names)}"]
-    return both, labels, cells
+        row = [environment, *map(spread, results), f"{len(results[0])} and {len(results[1])}"]
+        cells.append([*row, signed(difference), between(low, high), verdict(low, high)])
+    return cells
 
 
 def report_comparison(args: Compare) -> None:
     """Compares, prints the table, and writes it and the picture."""
-    both, names, cells = compare(args)
-    title = f"{names[0]} ({args.a}), {names[1]} ({args.b})"
-    if args.steps is not None:
-        title += f"; of each the first {args.steps:,} steps"
+    both, labels = compare(args)
+    cells = comparison_table(both)
+    title = f"{labels[0]} ({args.a}), {labels[1]} ({args.b})"
     shared.write_atomically(Path(f"{args.output}.md"), f"{title}\n\n{markdown(cells[0], cells[1:])}")
-    draw_comparison(both, names, Path(f"{args.output}.svg"))
+    draw_comparison(both, labels, Path(f"{args.output}.svg"))
     shared.table(cells, title)
 
 
@@ -420,7 +412,7 @@ def report_runs(paths: list[Path], output: Path) -> None:
 
 def comparisons() -> dict[str, tuple]:
     """What compare gives for each of COMPARISONS, with the runs of release 0.2."""
-    return {name: compare(Compare(a, b, steps, "0.2")) for name, (a, b, steps) in COMPARISONS.items()}
+    return {name: compare(Compare(*typed, release="0.2")) for name, typed in COMPARISONS.items()}
 
 
 def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple]) -> dict[str, str]:
@@ -432,8 +424,9 @@ def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple]) -> dict
         text[f"{exp_name} by step"] = table_by_step(rows)
     for name, measured in shared.read_json("growth.json").items():
         text[f"growth_{name}"] = growth_table(measured)
-    for name, (_, _, cells) in compared.items():
-        text[name] = markdown(cells[0], cells[1:])
+    for name, one in compared.items():
+        header, *cells = comparison_table(one[0])
+        text[name] = markdown(header, cells)
     return text
 
 
@@ -446,12 +439,12 @@ def rebuild() -> None:
     for exp_name, rows in tables.items():
         if f"benchmark/results/{exp_name}.svg" in shown:
             draw(rows, RESULTS / f"{exp_name}.svg")
-    for name, (both, names, _) in compared.items():
-        draw_comparison(both, names, RESULTS / f"{name}.svg")
-    filled = 0
+    for name, one in compared.items():
+        draw_comparison(*one, RESULTS / f"{name}.svg")
     for name, content in all_tables(tables, compared).items():
-        filled += sum(shared.fill(page, f"results {name}", content) for page in pages)
-    print(f"{filled} tables in the pages")
+        for page in pages:
+            shared.fill(page, f"results {name}", content)
+    print("the tables and curves of the pages are those of the kept runs")
 
 
 def main(args: Args | Compare) -> None:

@@ -84,10 +84,9 @@ def defaults(script: Path) -> dict:
 
 
 def version(script: Path) -> str:
-    """Twelve hex digits that tell the versions of a script apart: a hash of the code above its ruler without comments,
-    docstrings and layout, or of the text while that is no Python."""
+    """Twelve hex digits: a hash of the code above a script's ruler, without comments, docstrings and layout."""
     text, _, _ = script.read_text(encoding="utf-8", errors="replace").partition(RULER)
-    with contextlib.suppress(SyntaxError, ValueError):
+    with contextlib.suppress(SyntaxError, ValueError):  # while it is edited it may be no Python
         tree = ast.parse(text)
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -180,7 +179,8 @@ def run_of_folder(folder: Path) -> Run:
         arguments = config["arguments"]
         script = folder / f"{config['script']}.py"
         own = identity(arguments)
-        usual = own | identity(defaults(script))
+        usual = defaults(script)
+        settings = {name: own[name] for name in own if name not in usual or own[name] != usual[name]}
         text = (folder / "episodes.csv").read_text(encoding="utf-8")
         episodes = pandas.read_csv(io.StringIO(text[: text.rfind("\n") + 1]), dtype=float)  # without half a last row
         return Run(
@@ -192,7 +192,7 @@ def run_of_folder(folder: Path) -> Run:
             version=version(script),
             release=None,
             arguments=arguments,
-            settings={name: own[name] for name in sorted(own.keys() - IN_TABLES) if own[name] != usual[name]},
+            settings={name: settings[name] for name in sorted(settings.keys() - IN_TABLES)},
             total=own["total_timesteps"],
             ended=0 < planned_steps(arguments) <= last_step(folder),
             steps=episodes["global_step"].to_numpy(),
@@ -277,13 +277,20 @@ def append_runs(runs: list[Run], collection: str = "results", results: Path = RE
     new = {run.name: run for run in runs if run.name not in set(old["run"])}
     if not new:
         return 0
+    types = {"step": "int32", "return": "float32", "length": "int32", "milliseconds": "int32"}
     rows = pandas.DataFrame([_row(run, collection) for run in new.values()])
     for table, names in rows.groupby("table")["run"]:
-        parts = [_episode_rows(new[name]) for name in names]
         path = results / f"{table}.parquet"
+        parts = []
         if path.is_file():
             before = pandas.read_parquet(path)
-            parts.insert(0, before[~before["run"].isin(new)])
+            parts.append(before[~before["run"].isin(new)])
+        for name in names:
+            run = new[name]
+            digits = 0 if run.ablation else 3  # ablations keep whole seconds: their curves are over steps
+            columns = {"run": name, "step": run.steps, "return": run.returns, "length": run.lengths}
+            columns["milliseconds"] = (run.seconds.round(digits) * 1000).round()
+            parts.append(pandas.DataFrame(columns).astype(types))
         _write_table(pandas.concat(parts), path, use_dictionary=["run"], column_encoding=ENCODINGS)
     _write_table(pandas.concat([old, rows] if len(old) else [rows]), results / "runs.parquet")
     return len(new)
@@ -306,19 +313,8 @@ def _row(run: Run, collection: str) -> dict:
     row |= {name: json.dumps(getattr(run, name)) for name in AS_JSON}
     row |= {name: json.dumps(run.config.get(name) or {}) for name in ("resolved", "hardware", "versions")}
     row["stopped_at"] = -1 if run.stopped_at is None else run.stopped_at
-    row["command"] = portable(run.config.get("command") or "")
-    row["git_commit"] = run.config.get("git_commit") or ""
+    row |= {"command": portable(run.config.get("command") or ""), "git_commit": run.config.get("git_commit") or ""}
     return row
-
-
-def _episode_rows(run: Run):
-    """A run's episodes as a data frame. Ablations keep whole seconds: their curves are over steps."""
-    import pandas
-
-    milliseconds = (run.seconds.round(0 if run.ablation else 3) * 1000).round()
-    columns = {"run": run.name, "step": run.steps, "return": run.returns, "length": run.lengths}
-    types = {"step": "int32", "return": "float32", "length": "int32", "milliseconds": "int32"}
-    return pandas.DataFrame(columns | {"milliseconds": milliseconds}).astype(types)
 
 
 def _write_table(frame, path: Path, **options) -> None:
@@ -355,26 +351,25 @@ def curve(positions, returns, grid):
 
 def mean_interval(values) -> tuple[float, float, float]:
     """The mean of (S,) values, one a seed, with its 95% interval; see _interval."""
-    return _interval(np.mean, np.asarray(values, dtype=float))
+    return _interval(np.mean, values)
 
 
 def difference_interval(a, b, paired: bool) -> tuple[float, float, float]:
     """mean(b) − mean(a) with its 95% interval. paired: a[i] and b[i] belong together (the same seed, (S,) each);
     otherwise the two are sampled apart, (S_a,) and (S_b,)."""
-    a = np.asarray(a, dtype=float)
-    b = np.asarray(b, dtype=float)
     if paired:
-        return mean_interval(b - a)
+        return mean_interval(np.subtract(b, a))
     return _interval(lambda b, a, axis: b.mean(axis) - a.mean(axis), b, a)
 
 
 def _interval(statistic, *samples) -> tuple[float, float, float]:
-    """The statistic, a mean or a difference of two, and its 95% interval from 9,999 bootstrap samples: (−inf, inf) with
-    fewer than LEAST_SEEDS values in a sample. The 2.5th and the 97.5th percentile would be too narrow for few seeds, so
-    it takes those as far out, in standard errors, as Student's t asks for, with Welch's degrees of freedom (Hesterberg
-    2015, "What Teachers Should Know About the Bootstrap", section 5.3). It is seeded."""
+    """The statistic, a mean or a difference of two, and its 95% interval from 9,999 seeded bootstrap samples; (−inf,
+    inf) with fewer than LEAST_SEEDS values. The 2.5th and 97.5th percentiles would be too narrow for few seeds: these
+    are as far out, in standard errors, as Student's t with Welch's degrees of freedom (Hesterberg 2015, "What Teachers
+    Should Know About the Bootstrap", section 5.3)."""
     from scipy.stats import bootstrap, norm, t
 
+    samples = [np.asarray(sample, dtype=float) for sample in samples]
     value = float(statistic(*samples, axis=-1))
     counts = np.array([len(sample) for sample in samples])
     if counts.min() < LEAST_SEEDS:
