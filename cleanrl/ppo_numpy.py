@@ -47,9 +47,9 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
-    exact_resume: bool = False  # fresh episodes after each checkpoint: a killed and resumed run ends with the same bits
-    resume: str | None = None  # run folder to go on with, from its last checkpoint
-    evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
+    exact_resume: bool = False  # fresh episodes after each checkpoint: resuming repeats each bit; a stop doesn't save
+    resume: str | None = None  # run folder to continue from its last checkpoint
+    evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 10  # episodes that --evaluate plays
     deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
     debug: bool = False  # show the whole traceback of an error
@@ -61,19 +61,19 @@ class Args:
     num_steps: int = 128  # steps of each environment in a rollout
     # PPO
     learning_rate: float = 2.5e-4  # step size of Adam
-    anneal_lr: bool = True  # let the learning rate fall linearly to 0
+    anneal_lr: bool = True  # anneal the learning rate linearly to 0
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 4  # minibatches in an epoch
     update_epochs: int = 4  # passes over each rollout
     norm_adv: bool = True  # normalize the advantages in each minibatch
     clip_coef: float = 0.2  # clip range of the probability ratio, and of the value with --clip-vloss
-    anneal_clip: bool = False  # let the clip range fall linearly to 0
+    anneal_clip: bool = False  # anneal the clip range linearly to 0
     clip_vloss: bool = True  # clip the value loss
     ent_coef: float = 0.01  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
-    target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
+    target_kl: float | None = None  # end an update after an epoch whose mean approximate KL exceeds this, e.g. 0.015
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
 
     @property
@@ -93,13 +93,14 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
         options["render_mode"] = render_mode
     env = gym.make(args.env_id, disable_env_checker=True, **options)
     env = gym.wrappers.RecordEpisodeStatistics(env)  # innermost: what is logged is the environment's own return
+    check_spaces(env)
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
     return env
 
 
 class VectorEnv:
-    """N environments, stepped together by Gymnasium. An episode that ends makes way for the next in the same step."""
+    """N environments, stepped together by Gymnasium. One whose episode ends is reset in the same step."""
 
     def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
         self.make = partial(make_vector, args, num_envs, partial(make_env, args, render_mode))
@@ -109,7 +110,7 @@ class VectorEnv:
         self.action_space = self.vector.single_action_space
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Begins an episode in N new environments, since used ones may begin differently. Observations: (N, D)."""
+        """Starts episodes in N new environments, since used ones may reset differently. Returns (N, D)."""
         if not self.is_new:
             statistics = self.state_dict()
             self.close()
@@ -121,8 +122,8 @@ class VectorEnv:
 
     def step(self, actions: np.ndarray):
         """Takes actions (N,). Returns observations (N, D); rewards (N,); dones (N,), 1 at true ends and time limits;
-        the last observation of each episode that a time limit cut, by environment; "r", the return, and "l", the
-        length, of each episode that ended."""
+        the last observation of each episode that a time limit cut, by environment; and the return "r" and length "l" of
+        each episode that ended."""
         env_actions = self.action_space.start + actions
         observations, rewards, dones, truncated_obs, episodes = step_each(self.vector.envs, env_actions)
         return observations.astype(np.float32, copy=False), rewards, dones, truncated_obs, episodes
@@ -273,8 +274,8 @@ class Adam:
 class Batch(NamedTuple):
     obs: np.ndarray  # (B, D); in a minibatch M samples in place of B
     actions: np.ndarray  # (B,) like all that follow
-    log_probs: np.ndarray  # of the actions, by the policy that drew them
-    values: np.ndarray  # by the critic of that time
+    log_probs: np.ndarray  # of the actions, under the policy that drew them
+    values: np.ndarray  # as the critic predicted them then
     advantages: np.ndarray
     returns: np.ndarray
 
@@ -426,6 +427,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -458,16 +460,17 @@ def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
 
 
 def close_vector(vector: gym.vector.VectorEnv) -> None:
-    """Closes the environments, and ends their processes even if one of them has died."""
+    """Closes the environments, and ends their processes even if one hangs or has died."""
     if not isinstance(vector, gym.vector.AsyncVectorEnv):
         vector.close()
         return
-    try:
-        vector.close(timeout=5)
-    except Exception:  # whatever happened to a process shows as another error here
-        for process in vector.processes:
-            process.kill()
-        vector.closed = True
+    for pipe in vector.parent_pipes:
+        with suppress(OSError, AttributeError):  # of a process that has died
+            pipe.send(("close", None))  # as Gymnasium does, whose own close may wait forever
+    for process in vector.processes:
+        process.join(timeout=5)
+        process.kill()
+    vector.closed = True
 
 
 def step_each(envs: list[gym.Env], actions: np.ndarray):
@@ -548,8 +551,10 @@ def parts(space: gym.Space) -> list[gym.Space]:
     return [space]
 
 
-def check_spaces(observation_space: gym.Space, action_space: gym.Space) -> None:
-    """Raises ValueError with what would help, if this script can't learn in these spaces."""
+def check_spaces(env: gym.Env) -> None:
+    """Raises ValueError with what would help, if this script can't learn in the environment's spaces."""
+    observation_space = env.observation_space
+    action_space = env.action_space
     pictures = is_picture(observation_space)
     observes = type(observation_space).__name__
     fitting = None  # the script for these spaces
@@ -559,23 +564,17 @@ def check_spaces(observation_space: gym.Space, action_space: gym.Space) -> None:
         fitting = "ppo_continuous_action.py"
     elif isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) and not pictures:
         fitting = "ppo_multidiscrete.py"
+    numbers = gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
     for part in parts(observation_space):
         kind = type(part).__name__
-        if not isinstance(
-            part, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
-        ):
-            raise ValueError(
-                f"observes {kind} in {observes}, which isn't numbers; leave it out by a wrapper in make_env"
-            )
+        if not isinstance(part, numbers):
+            raise ValueError(f"observes {kind} in {observes}, no numbers; a wrapper in make_env must drop it")
         if is_picture(part) and part is not observation_space:
             raise ValueError(f"observes a picture in a {observes}; a wrapper in make_env must return one")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
         advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
         raise ValueError(f"observes {what} and acts by {type(action_space).__name__}; {advice}")
-    if not isinstance(observation_space, gym.spaces.Box):
-        numbers = gym.spaces.flatdim(observation_space)
-        print(f"observations: {observes}, flattened to {numbers} numbers")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
@@ -611,6 +610,9 @@ class Player:
         """As VectorEnv.step; when an episode ends, the next one begins."""
         return self.envs.step(actions)
 
+    def close(self) -> None:
+        self.envs.close()
+
     def picture(self) -> np.ndarray:
         """What a video shows of this moment, (height, width, 3) bytes."""
         return picture(self.envs)
@@ -618,15 +620,14 @@ class Player:
     def play(self, seed: int, writer=None) -> dict:
         """Plays an episode, with pictures for a video's writer. Returns its return "r" and length "l"."""
         obs = self.reset(seed)
-        total = 0.0
         for _ in range(LONGEST_EPISODE):
             if writer:
                 writer.append_data(self.picture())
-            obs, rewards, _, _, episodes = self.step(self.act(obs))
-            total += float(rewards[0])
+            obs, _, _, _, episodes = self.step(self.act(obs))
             if episodes:
                 return episodes[0]
-        print(f"an episode is broken off after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
+        total = float(self.envs.vector.get_attr("episode_returns")[0])
+        print(f"episode stopped after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
         return {"r": total, "l": LONGEST_EPISODE}
 
 
@@ -634,6 +635,7 @@ def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
     """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
     checkpoint = load_checkpoint(Path(run))
     args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
+    prepare(args)
     return Player(checkpoint, args, render_mode)
 
 
@@ -655,7 +657,7 @@ def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = N
         yield episode
     for seed in seeds:
         yield player.play(seed)
-    player.envs.close()
+    player.close()
 
 
 # ------------------------------------------------------------------------------------------------------ Numpy
@@ -839,9 +841,8 @@ class Run:
             yield self.update, fresh_episodes
             stop = self.stop_signal is not None  # asked once, since a signal can come at any line
             is_planned = self.update in planned
-            if is_planned or (
-                stop and not args.exact_resume
-            ):  # others don't start fresh episodes, so they aren't exact
+            stops_exactly = stop and args.exact_resume  # an undisturbed run has no fresh episodes here
+            if is_planned or (stop and not stops_exactly):
                 self.save()
             last = self.update == args.num_updates
             self.show_status(last=stop or last)
@@ -855,7 +856,8 @@ class Run:
     def leave(self) -> None:
         """Ends the process after a stop signal, with the command that goes on."""
         if self.checkpoint:
-            command = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
+            script = Path(sys.argv[0]).as_posix()
+            command = shlex.join([*self.launcher, script, "--resume", self.folder.as_posix()])
             print(f"stopped; update {self.checkpoint['update']} is saved, go on with: {command}")
         else:
             print("stopped before the first checkpoint: nothing is saved")
@@ -874,15 +876,16 @@ class Run:
             self.lock.acquire(blocking=False)
         except filelock.Timeout:
             fail(f"{self.folder}: another process is training it")
-        if resumed:
-            self.cut_back()
         if self.args.track:
             self.start_tracker()
+        if resumed:
+            self.cut_back()
         self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
         self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
         self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self.signal_handlers[number] = signal.signal(number, self.request_stop)
+        if threading.current_thread() is threading.main_thread():  # no other may handle signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.signal_handlers[number] = signal.signal(number, self.request_stop)
         print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
 
     def cut_back(self) -> None:
@@ -902,18 +905,18 @@ class Run:
         write_text(self.folder / "config.json", json.dumps(config, indent=2))
 
     def close(self) -> None:
-        """Gives back files, signals, processes and the tracker, however the training ended."""
-        for number, handler in self.signal_handlers.items():
-            signal.signal(number, handler)
-        if "envs" in self.kept:
-            self.kept["envs"].close()
+        """Gives back files, processes, the tracker and signals, however the training ended."""
         for name in ("tensorboard", "metrics_file", "episodes_file"):
             if hasattr(self, name):
                 getattr(self, name).close()
         if hasattr(self, "lock"):
             self.lock.release()
+        if "envs" in self.kept:
+            self.kept["envs"].close()
         if self.tracker:
             self.tracker.finish()
+        for number, handler in self.signal_handlers.items():
+            signal.signal(number, handler)
 
     def request_stop(self, number: int, frame) -> None:
         self.stop_signal = number
@@ -922,7 +925,7 @@ class Run:
             os.write(2, b"\nstopping after this update\n")
 
     def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
-        """Counts a step of all environments, and takes down the episodes that ended in it."""
+        """Counts a step of all environments, and records the episodes that ended in it."""
         self.global_step += self.args.num_envs
         self.rewards.append(rewards.sum())
         for episode in episodes:
@@ -959,7 +962,7 @@ class Run:
             print("global_step", *self.columns, sep=",", file=self.metrics_file)
         for name in row:
             if name not in self.columns:
-                fail(f"update {self.update} logs a new metric, {name}: log it in all, or nan", 1)
+                fail(f"metrics.csv has no column {name}: log it in every update, as nan if there is none", 1)
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
@@ -1007,6 +1010,10 @@ class Run:
             write_state(state, file)
             file.flush()
             os.fsync(file.fileno())
+        try:
+            read_state(unfinished)
+        except Exception as error:  # an object in run.keep has something else in its state_dict
+            fail(f"checkpoints take tensors, numbers, text, lists and dicts: {describe(error)[:200]}", 1)
         unfinished.replace(path)  # it is there as a whole or not at all
         self.checkpoint = {**state, "args": self.typed, "path": path}
 
@@ -1034,7 +1041,7 @@ class Run:
         try:
             self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
         except Exception as error:  # no network, no login
-            fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
+            fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
 
     def print_evaluation(self) -> None:
         """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
@@ -1077,7 +1084,7 @@ def three_digits(number: float) -> str:
 def write_text(path: Path, text: str) -> None:
     """Replaces a file: it has the old text or the new one, whatever happens."""
     unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(text, "utf-8")
+    unfinished.write_text(text, "utf-8", newline="\n")
     unfinished.replace(path)
 
 
@@ -1090,7 +1097,7 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
     folder = Path("runs") / f"{name}{now}"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "videos").mkdir()
-    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
+    write_text(folder / "episodes.csv", "global_step,episodic_return,episodic_length,seconds\n")
     shutil.copy(__file__, folder)
     packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
     versions = {"python": platform.python_version()}
@@ -1154,16 +1161,17 @@ def load_checkpoint(path: Path) -> dict:
 
 
 def for_evaluation(args: Args) -> Args:
-    """A training's arguments, without those that say how and where it was run: these are asked for anew."""
+    """A training's arguments, but for those that say how and where to run: they go back to their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
     options += ("device", "num_threads", "env_threads", "vectorization")
-    defaults = {name: getattr(Args, name) for name in options if hasattr(args, name)}
-    return replace(args, resume=None, track=False, **defaults)
+    defaults = Args()
+    changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
+    return replace(args, resume=None, track=False, **changes)
 
 
 # ------------------------------------------------------------------------------------------------------- Main
 def fail(message: str, status: int = 2):
-    """Ends the program with one line. Status 2: the user can mend it. Status 1: the run broke."""
+    """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
     print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)
 
@@ -1183,12 +1191,15 @@ def check_arguments(args: Args) -> None:
         value = getattr(args, name, None)
         if value is not None and not least <= value <= most:  # nan is in no range
             flag = name.replace("_", "-")
-            fail(f"--{flag} {value}: must be a number from {least} to {most:g}")
+            limits = f"at least {least}" if most == sys.maxsize else f"from {least} to {most}"
+            fail(f"--{flag} {value}: must be a number, {limits}")
     batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
     if args.batch_size % args.num_minibatches != 0:
         fail(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
     if args.num_updates < 1:
         fail(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        fail(f"{batch}: minibatches of one sample have no advantage left to normalize; use --no-norm-adv")
     if args.track and importlib.util.find_spec("wandb") is None:
         fail("--track: needs another package: pip install wandb")
     check_device(args)
@@ -1212,23 +1223,21 @@ def check_arguments(args: Args) -> None:
 
 
 def check_environment(args: Args) -> None:
-    """Makes an environment, looks at its spaces, takes a step and draws a picture. Raises what goes wrong."""
-    env = gym.make(args.env_id, disable_env_checker=True, **json.loads(args.env_kwargs))
-    check_spaces(env.observation_space, env.action_space)
+    """Makes an environment, takes a step and draws a picture. Raises what goes wrong."""
+    envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
+    env = envs.vector.envs[0]
     observation, _ = env.reset(seed=0)
     declared = env.observation_space.shape
-    if isinstance(env.observation_space, gym.spaces.Box) and np.shape(observation) != declared:
+    if np.shape(observation) != declared:
         raise ValueError(f"declares observations of {declared}, and returned {np.shape(observation)}")
-    reward = env.step(env.action_space.sample())[1]
-    if np.size(reward) != 1:
-        raise ValueError(
-            f"returned a vector of {np.size(reward)} rewards; let a wrapper in make_env weigh and add them"
-        )
-    env.close()
-    envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
-    envs.reset([0])
     if args.capture_video:
         picture(envs)
+    reward = env.step(env.action_space.sample())[1]
+    if np.ndim(reward) != 0:
+        raise ValueError(f"returned {np.size(reward)} rewards as array; a wrapper in make_env must add them")
+    own_space = env.unwrapped.observation_space
+    if isinstance(own_space, gym.spaces.Dict | gym.spaces.Tuple):
+        print(f"observations: {type(own_space).__name__}, flattened to {declared[0]} numbers")
     envs.close()
 
 
@@ -1236,7 +1245,10 @@ def read_arguments() -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
     words = []
     for word in sys.argv[1:]:
-        words += {"--cuda": ["--device", "cuda"], "--no-cuda": ["--device", "cpu"]}.get(word, [word])
+        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):
+            words += ["--device", "cuda" if word == "--cuda" else "cpu"]
+        else:
+            words.append(word)
     args = tyro.cli(Args, description=__doc__, args=words)
     if args.resume is None and args.evaluate is None:
         return args, None
@@ -1252,7 +1264,7 @@ def read_arguments() -> tuple[Args, dict | None]:
 def choose_checkpoint(args: Args) -> dict:
     """The checkpoint that --resume or --evaluate names."""
     if args.resume is not None and args.evaluate is not None:
-        fail("--resume goes on training and --evaluate plays: type one of them")
+        fail("use either --resume or --evaluate, not both")
     if args.resume is not None and not Path(args.resume or "''").is_dir():
         fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
     return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
@@ -1261,12 +1273,14 @@ def choose_checkpoint(args: Args) -> dict:
 def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training.
 
-    Other programs call it with Args alone; then a checkpoint's arguments hold wherever `args` has a default.
+    Other programs pass Args alone; options left at their defaults then come from the checkpoint.
     """
     if checkpoint is None and (args.resume is not None or args.evaluate is not None):
         checkpoint = choose_checkpoint(args)
-        changed = {name: value for name, value in asdict(args).items() if value != getattr(Args, name)}
-        args = replace(checkpoint["args"], **changed)
+        defaults = asdict(Args())
+        changed = {name: value for name, value in asdict(args).items() if value != defaults[name]}
+        saved = checkpoint["args"] if args.evaluate is None else for_evaluation(checkpoint["args"])
+        args = replace(saved, **changed)
     if args.resume is not None:
         saved = checkpoint["args"]
         if args.batch_size != saved.batch_size:
@@ -1285,7 +1299,9 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
         if args.debug:
             raise
-        what = "an environment's process died: " if isinstance(error, ConnectionError | EOFError) else ""
+        is_async = getattr(args, "vectorization", "sync") == "async"
+        died = is_async and isinstance(error, ConnectionError | EOFError)
+        what = "an environment's process died: " if died else ""
         saved = run.checkpoint and args.evaluate is None
         hint = f"; what was saved is whole, go on with --resume {run.folder}" if saved else ""
         fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)

@@ -56,9 +56,9 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
-    exact_resume: bool = False  # fresh episodes after each checkpoint: a killed and resumed run ends with the same bits
-    resume: str | None = None  # run folder to go on with, from its last checkpoint
-    evaluate: str | None = None  # run folder or checkpoint to play with, instead of training
+    exact_resume: bool = False  # fresh episodes after each checkpoint: resuming repeats each bit; a stop doesn't save
+    resume: str | None = None  # run folder to continue from its last checkpoint
+    evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 10  # episodes that an evaluation plays, on training levels and on test levels each
     deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
     debug: bool = False  # show the whole traceback of an error
@@ -75,7 +75,7 @@ class Args:
     num_steps: int = 256  # steps of each environment in a rollout
     # PPO
     learning_rate: float = 5e-4  # step size of Adam
-    anneal_lr: bool = False  # let the learning rate fall linearly to 0
+    anneal_lr: bool = False  # anneal the learning rate linearly to 0
     gamma: float = 0.999  # discount factor
     reward_gamma: float = 0.99  # discount factor of the returns whose spread scales the rewards
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
@@ -83,15 +83,15 @@ class Args:
     update_epochs: int = 3  # passes over each rollout
     norm_adv: bool = True  # normalize the advantages in each minibatch
     clip_coef: float = 0.2  # clip range of the probability ratio, and of the value with --clip-vloss
-    anneal_clip: bool = False  # let the clip range fall linearly to 0
+    anneal_clip: bool = False  # anneal the clip range linearly to 0
     clip_vloss: bool = True  # clip the value loss
     ent_coef: float = 0.01  # weight of the entropy bonus
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
-    target_kl: float | None = None  # end an update after an epoch whose mean approximate KL is above this, say 0.015
+    target_kl: float | None = None  # end an update after an epoch whose mean approximate KL exceeds this, e.g. 0.015
     # speed
-    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU all do)
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: a GPU if there is one
+    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU, all do)
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if it's there
     num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
     precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256 units; bf16 is faster
 
@@ -268,8 +268,8 @@ class Agent(nn.Module):
 class Batch(NamedTuple):
     obs: torch.Tensor  # (B, 64, 64, 3), bytes; in a minibatch M samples in place of B
     actions: torch.Tensor  # (B,) like all that follow
-    log_probs: torch.Tensor  # of the actions, by the policy that drew them
-    values: torch.Tensor  # by the critic of that time
+    log_probs: torch.Tensor  # of the actions, under the policy that drew them
+    values: torch.Tensor  # as the critic predicted them then
     advantages: torch.Tensor
     returns: torch.Tensor
 
@@ -295,8 +295,8 @@ def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae
 def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     """Loss of a minibatch (Schulman et al. 2017, equation 9; the clipped value loss is openai/baselines').
 
-    log_prob, entropy, value: (M,), of the networks as they are now. Returns the loss and, by metric name, scalars whose
-    means over the minibatches of an update are logged.
+    log_prob, entropy, value: (M,), of the networks as they are now. Returns the loss and a dict of metrics, whose means
+    over the minibatches of an update are logged.
     """
     advantages = mb.advantages
     if args.norm_adv:  # [core-7]
@@ -410,6 +410,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -426,6 +427,7 @@ MODES = {  # the games that have it
     "memory": ["caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"],
     "exploration": ["caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja"],
 }
+PICTURES = True  # whether this script learns from pictures
 LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
 RANGES = {  # smallest and largest value of the options that have one
     **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
@@ -544,6 +546,9 @@ class Player:
         """As VectorEnv.step; when an episode ends, the next one begins."""
         return self.envs.step(actions)
 
+    def close(self) -> None:
+        self.envs.close()
+
     def picture(self) -> np.ndarray:
         """What a video shows of this moment, (height, width, 3) bytes."""
         return picture(self.envs)
@@ -551,15 +556,14 @@ class Player:
     def play(self, seed: int, writer=None) -> dict:
         """Plays an episode, with pictures for a video's writer. Returns its return "r" and length "l"."""
         obs = self.reset(seed)
-        total = 0.0
         for _ in range(LONGEST_EPISODE):
             if writer:
                 writer.append_data(self.picture())
-            obs, rewards, _, _, episodes = self.step(self.act(obs))
-            total += float(rewards[0])
+            obs, _, _, _, episodes = self.step(self.act(obs))
             if episodes:
                 return episodes[0]
-        print(f"an episode is broken off after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
+        total = float(self.envs.vector.get_attr("episode_returns")[0])
+        print(f"episode stopped after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
         return {"r": total, "l": LONGEST_EPISODE}
 
 
@@ -567,6 +571,7 @@ def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
     """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
     checkpoint = load_checkpoint(Path(run))
     args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
+    prepare(args)
     return Player(checkpoint, args, render_mode)
 
 
@@ -588,7 +593,7 @@ def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = N
         yield episode
     for seed in seeds:
         yield player.play(seed)
-    player.envs.close()
+    player.close()
 
 
 # ------------------------------------------------------------------------------------------------------ Torch
@@ -647,7 +652,7 @@ def check_device(args: Args) -> None:
     if args.device == "cuda" and not torch.cuda.is_available():
         fail(f"--device cuda: torch {torch.__version__} finds no GPU; use --device cpu, or another torch")
     if args.device == "mps" and not torch.backends.mps.is_available():
-        fail("--device mps: this is no Mac with a GPU that torch can use; type --device cpu")
+        fail("--device mps: torch finds no Apple GPU; use --device cpu")
 
 
 # -------------------------------------------------------------------------------------------------------- Run
@@ -698,9 +703,8 @@ class Run:
             yield self.update, fresh_episodes
             stop = self.stop_signal is not None  # asked once, since a signal can come at any line
             is_planned = self.update in planned
-            if is_planned or (
-                stop and not args.exact_resume
-            ):  # others don't start fresh episodes, so they aren't exact
+            stops_exactly = stop and args.exact_resume  # an undisturbed run has no fresh episodes here
+            if is_planned or (stop and not stops_exactly):
                 self.save()
             last = self.update == args.num_updates
             self.show_status(last=stop or last)
@@ -714,7 +718,8 @@ class Run:
     def leave(self) -> None:
         """Ends the process after a stop signal, with the command that goes on."""
         if self.checkpoint:
-            command = shlex.join([*self.launcher, sys.argv[0], "--resume", str(self.folder)])
+            script = Path(sys.argv[0]).as_posix()
+            command = shlex.join([*self.launcher, script, "--resume", self.folder.as_posix()])
             print(f"stopped; update {self.checkpoint['update']} is saved, go on with: {command}")
         else:
             print("stopped before the first checkpoint: nothing is saved")
@@ -733,15 +738,16 @@ class Run:
             self.lock.acquire(blocking=False)
         except filelock.Timeout:
             fail(f"{self.folder}: another process is training it")
-        if resumed:
-            self.cut_back()
         if self.args.track:
             self.start_tracker()
+        if resumed:
+            self.cut_back()
         self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
         self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
         self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self.signal_handlers[number] = signal.signal(number, self.request_stop)
+        if threading.current_thread() is threading.main_thread():  # no other may handle signals
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.signal_handlers[number] = signal.signal(number, self.request_stop)
         print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
 
     def cut_back(self) -> None:
@@ -761,18 +767,18 @@ class Run:
         write_text(self.folder / "config.json", json.dumps(config, indent=2))
 
     def close(self) -> None:
-        """Gives back files, signals, processes and the tracker, however the training ended."""
-        for number, handler in self.signal_handlers.items():
-            signal.signal(number, handler)
-        if "envs" in self.kept:
-            self.kept["envs"].close()
+        """Gives back files, processes, the tracker and signals, however the training ended."""
         for name in ("tensorboard", "metrics_file", "episodes_file"):
             if hasattr(self, name):
                 getattr(self, name).close()
         if hasattr(self, "lock"):
             self.lock.release()
+        if "envs" in self.kept:
+            self.kept["envs"].close()
         if self.tracker:
             self.tracker.finish()
+        for number, handler in self.signal_handlers.items():
+            signal.signal(number, handler)
 
     def request_stop(self, number: int, frame) -> None:
         self.stop_signal = number
@@ -781,7 +787,7 @@ class Run:
             os.write(2, b"\nstopping after this update\n")
 
     def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
-        """Counts a step of all environments, and takes down the episodes that ended in it."""
+        """Counts a step of all environments, and records the episodes that ended in it."""
         self.global_step += self.args.num_envs
         self.rewards.append(rewards.sum())
         for episode in episodes:
@@ -818,7 +824,7 @@ class Run:
             print("global_step", *self.columns, sep=",", file=self.metrics_file)
         for name in row:
             if name not in self.columns:
-                fail(f"update {self.update} logs a new metric, {name}: log it in all, or nan", 1)
+                fail(f"metrics.csv has no column {name}: log it in every update, as nan if there is none", 1)
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
@@ -866,6 +872,10 @@ class Run:
             write_state(state, file)
             file.flush()
             os.fsync(file.fileno())
+        try:
+            read_state(unfinished)
+        except Exception as error:  # an object in run.keep has something else in its state_dict
+            fail(f"checkpoints take tensors, numbers, text, lists and dicts: {describe(error)[:200]}", 1)
         unfinished.replace(path)  # it is there as a whole or not at all
         self.checkpoint = {**state, "args": self.typed, "path": path}
 
@@ -893,7 +903,7 @@ class Run:
         try:
             self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
         except Exception as error:  # no network, no login
-            fail(f"--track: {describe(error)}; {self.folder} is empty, and may go", 1)
+            fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
 
     def print_evaluation(self) -> None:
         """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
@@ -936,7 +946,7 @@ def three_digits(number: float) -> str:
 def write_text(path: Path, text: str) -> None:
     """Replaces a file: it has the old text or the new one, whatever happens."""
     unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(text, "utf-8")
+    unfinished.write_text(text, "utf-8", newline="\n")
     unfinished.replace(path)
 
 
@@ -949,7 +959,7 @@ def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine:
     folder = Path("runs") / f"{name}{now}"
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "videos").mkdir()
-    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
+    write_text(folder / "episodes.csv", "global_step,episodic_return,episodic_length,seconds\n")
     shutil.copy(__file__, folder)
     packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
     versions = {"python": platform.python_version()}
@@ -1013,11 +1023,12 @@ def load_checkpoint(path: Path) -> dict:
 
 
 def for_evaluation(args: Args) -> Args:
-    """A training's arguments, without those that say how and where it was run: these are asked for anew."""
+    """A training's arguments, but for those that say how and where to run: they go back to their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
     options += ("device", "num_threads", "env_threads", "vectorization")
-    defaults = {name: getattr(Args, name) for name in options if hasattr(args, name)}
-    return replace(args, resume=None, track=False, **defaults)
+    defaults = Args()
+    changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
+    return replace(args, resume=None, track=False, **changes)
 
 
 # ---------------------------------------------------------------------------------------------- Procgen's run
@@ -1066,7 +1077,7 @@ class ProcgenRun(Run):
 
 # ------------------------------------------------------------------------------------------------------- Main
 def fail(message: str, status: int = 2):
-    """Ends the program with one line. Status 2: the user can mend it. Status 1: the run broke."""
+    """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
     print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)
 
@@ -1086,12 +1097,15 @@ def check_arguments(args: Args) -> None:
         value = getattr(args, name, None)
         if value is not None and not least <= value <= most:  # nan is in no range
             flag = name.replace("_", "-")
-            fail(f"--{flag} {value}: must be a number from {least} to {most:g}")
+            limits = f"at least {least}" if most == sys.maxsize else f"from {least} to {most}"
+            fail(f"--{flag} {value}: must be a number, {limits}")
     batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
     if args.batch_size % args.num_minibatches != 0:
         fail(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
     if args.num_updates < 1:
         fail(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
+    if args.norm_adv and args.batch_size == args.num_minibatches:
+        fail(f"{batch}: minibatches of one sample have no advantage left to normalize; use --no-norm-adv")
     if args.track and importlib.util.find_spec("wandb") is None:
         fail("--track: needs another package: pip install wandb")
     check_device(args)
@@ -1130,7 +1144,10 @@ def read_arguments() -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
     words = []
     for word in sys.argv[1:]:
-        words += {"--cuda": ["--device", "cuda"], "--no-cuda": ["--device", "cpu"]}.get(word, [word])
+        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):
+            words += ["--device", "cuda" if word == "--cuda" else "cpu"]
+        else:
+            words.append(word)
     args = tyro.cli(Args, description=__doc__, args=words)
     if args.resume is None and args.evaluate is None:
         return args, None
@@ -1146,7 +1163,7 @@ def read_arguments() -> tuple[Args, dict | None]:
 def choose_checkpoint(args: Args) -> dict:
     """The checkpoint that --resume or --evaluate names."""
     if args.resume is not None and args.evaluate is not None:
-        fail("--resume goes on training and --evaluate plays: type one of them")
+        fail("use either --resume or --evaluate, not both")
     if args.resume is not None and not Path(args.resume or "''").is_dir():
         fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
     return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
@@ -1155,12 +1172,14 @@ def choose_checkpoint(args: Args) -> dict:
 def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training.
 
-    Other programs call it with Args alone; then a checkpoint's arguments hold wherever `args` has a default.
+    Other programs pass Args alone; options left at their defaults then come from the checkpoint.
     """
     if checkpoint is None and (args.resume is not None or args.evaluate is not None):
         checkpoint = choose_checkpoint(args)
-        changed = {name: value for name, value in asdict(args).items() if value != getattr(Args, name)}
-        args = replace(checkpoint["args"], **changed)
+        defaults = asdict(Args())
+        changed = {name: value for name, value in asdict(args).items() if value != defaults[name]}
+        saved = checkpoint["args"] if args.evaluate is None else for_evaluation(checkpoint["args"])
+        args = replace(saved, **changed)
     if args.resume is not None:
         saved = checkpoint["args"]
         if args.batch_size != saved.batch_size:
@@ -1179,7 +1198,9 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
         if args.debug:
             raise
-        what = "an environment's process died: " if isinstance(error, ConnectionError | EOFError) else ""
+        is_async = getattr(args, "vectorization", "sync") == "async"
+        died = is_async and isinstance(error, ConnectionError | EOFError)
+        what = "an environment's process died: " if died else ""
         saved = run.checkpoint and args.evaluate is None
         hint = f"; what was saved is whole, go on with --resume {run.folder}" if saved else ""
         fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)

@@ -25,7 +25,7 @@ SCRIPTS = {
     "ppo": (332, 0, ""),
     "ppo_multidiscrete": (430, 12, "ACTION_SPACES flatten_mask Player.act check_environment"),
     "ppo_continuous_action": (430, 12, """
-        ACTION_SPACES FAMILIES gym.logger.min_level make_simulator Player.__init__ check_environment"""),
+        ACTION_SPACES FAMILIES gym.logger.min_level make_simulator Player.__init__"""),
     "ppo_numpy": (460, 16, """
         imports make_vector make_copying make_in_process step_each ended_episodes Player.__init__ Player.act CHECKPOINT
         OUT_OF_MEMORY write_state read_state is_finite episode_seeds resolve prepare check_device orthogonal Arrays
@@ -48,7 +48,7 @@ SCRIPTS = {
         imports SharedRun join_processes choose_gpu from_first torchrun_note resume_after_restart fail main
         __main__"""),
     "ppo_procgen": (460, 16, """
-        ACTION_SPACES PICTURES RANGES NO_LEVEL MODES make_vector make_copying make_in_process make_games load_procgen
+        ACTION_SPACES RANGES NO_LEVEL MODES make_vector make_copying make_in_process make_games load_procgen
         close_vector ended_episodes get_statistics set_statistics picture is_picture parts check_spaces level_range
         test_levels check_levels check_environment prepare report_sticky_actions ProcgenRun main"""),
 }  # fmt: skip
