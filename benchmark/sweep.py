@@ -353,9 +353,8 @@ class Sweep:
         elif self.stops or job.told_to_stop:
             job.becomes("stopped", "the same command goes on")
         else:
-            job.becomes(
-                "failed", f"ended with status {job.process.returncode} before its last checkpoint; see {job.log}"
-            )
+            status = job.process.returncode
+            job.becomes("failed", f"ended with status {status} before its last checkpoint; see {job.log}")
 
     def stop(self, job: Job) -> None:
         """Lets a run save a checkpoint and end. A second call makes no difference."""

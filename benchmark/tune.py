@@ -330,12 +330,12 @@ def main(args: Args) -> None:
     """Raises ValueError with one line for a mistake of the user."""
     if min(args.trials, args.num_seeds, args.workers, args.grace) < 1:
         raise ValueError("--trials, --num-seeds, --workers and --grace: must be 1 or more")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     job = make_jobs(args, {}, 1, args.num_seeds)[0]
     space = read_space(args, job)
     targets = read_targets(args)
     same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, space, version(job.script)]
     name = f"{job.script.stem}_{hashlib.sha256(json.dumps(same).encode()).hexdigest()[:8]}"
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     lock = storage_lock(args.storage)
     study = open_study(args, name, lock)
     with sweep.caught_signals() as stops:
