@@ -90,9 +90,7 @@ class Args:
     torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU, all do)
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if it's there
     num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
-    precision: Literal["fp32", "bf16"] = (
-        "fp32"  # of the convolutions and the layer of 512; bf16 is faster. fp32 on a GPU: TF32
-    )
+    precision: Literal["fp32", "bf16"] = "fp32"  # of all but the heads; bf16 is faster; GPUs compute fp32 as TF32
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 
     @property
