@@ -1,4 +1,4 @@
-"""The program of docs/build-it.md after any of its steps: python docs/build_it.py 7 > my_ppo.py"""
+"""Prints the program of docs/build-it.md as it is after a step: python docs/build_it.py 7 > my_ppo.py"""
 
 import argparse
 import re
@@ -10,13 +10,17 @@ HUNK = re.compile(r"^@@.*\n", re.M)
 
 
 def apply(diff: str, text: str) -> str:
-    """The text with the hunks of a diff without line numbers. The lines that a hunk keeps and takes must stand in the
-    text once; hunks are parted by lines that begin with @@. Raises ValueError."""
-    for hunk in filter(None, HUNK.split(diff)):
-        lines = hunk.splitlines(keepends=True)
-        old, new = ("".join(line[1:] or "\n" for line in lines if line[0] in signs) for signs in (" \n-", " \n+"))
-        if (times := f"\n{text}".count(f"\n{old}")) != 1:
-            raise ValueError(f"these lines stand in it {times} times, and should once:\n{old}")
+    """The text with the hunks of a diff without line numbers; a line with @@ begins a hunk. Raises ValueError unless
+    the text has the lines that a hunk keeps and removes exactly once."""
+    for hunk in HUNK.split(diff):
+        if not hunk:
+            continue
+        lines = [line or " " for line in hunk.splitlines()]
+        old = "".join(f"{line[1:]}\n" for line in lines if line[0] != "+")
+        new = "".join(f"{line[1:]}\n" for line in lines if line[0] != "-")
+        times = f"\n{text}".count(f"\n{old}")
+        if times != 1:
+            raise ValueError(f"the text has these lines {times} times, not once:\n{old}")
         text = f"\n{text}".replace(f"\n{old}", f"\n{new}")[1:]
     return text
 

@@ -9,10 +9,10 @@ such as `Agent.get_action`. Its number is kept current. Results are other tools'
 """
 
 import ast
-import os
 import re
 import sys
-from dataclasses import asdict, fields
+import textwrap
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -34,9 +34,9 @@ METRICS = {
     "charts/reward": "mean reward of a step, as the agent gets it; there even where no episode ends",
     "charts/SPS": "environment steps per second of training so far, without checkpoints and videos",
     "charts/learning_rate": "Adam's step size",
-    "losses/policy_loss": "the clipped objective, with its sign turned",
+    "losses/policy_loss": "the clipped objective, negated",
     "losses/value_loss": "half of the squared error of the values",
-    "losses/entropy": "entropy of the policy; near 0, it always does the same",
+    "losses/entropy": "entropy of the policy; near 0, the policy always does the same",
     "losses/old_approx_kl": "mean of −log ρ, which estimates the KL divergence from the policy that played",
     "losses/approx_kl": "mean of ρ − 1 − log ρ, which estimates it too, and varies less",
     "losses/clipfrac": "share of the samples whose ratio ρ is outside the clip range",
@@ -54,10 +54,6 @@ def tree(script: str, folder: str = "cleanrl") -> ast.Module:
     return ast.parse(source(script, folder))
 
 
-def cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
 def table(header: str, rows: list[str]) -> str:
     columns = header.count("|") - 1
     return "\n".join([header, "|" + "---|" * columns, *rows]) + "\n"
@@ -69,75 +65,51 @@ def fold(title: str, text: str) -> str:
 
 # --------------------------------------------------------------------------------------------------- What a script says
 def docstring_part(script: str, name: str) -> str:
-    """What the docstring says after "Parent: ", "Changes: " or "Details: ", in one line; "" if it doesn't."""
-    lines = []
-    for line in ast.get_docstring(tree(script)).splitlines():
-        found = f"{name}: " in line
-        if lines and (not line.strip() or line.startswith("Details: ")):
-            break
-        if found or lines:
-            lines.append(line.partition(f"{name}: ")[2] if found else line.strip())
-    return " ".join(lines)
+    """What the docstring says after "Parent: " or "Changes: ", in one line; "" if it doesn't."""
+    paragraphs = " ".join(ast.get_docstring(tree(script)).replace("\n\n", " Details: ").split())
+    return paragraphs.partition(f"{name}: ")[2].partition(" Details: ")[0]
 
 
-def parent(script: str) -> str | None:
-    named = docstring_part(script, "Parent").partition(".py")[0]
-    return named if named in ORDER else None
+def parent(script: str) -> str:
+    """Its parent's name; "none, …" of the trunk."""
+    return docstring_part(script, "Parent").partition(".py")[0]
 
 
-def option_rows(script: str) -> list[str]:
-    """The rows of the table of Args: option, default, the help in the line's comment; a row for each group."""
-    args = shared.script_args(ROOT / "cleanrl" / f"{script}.py")
-    defaults = asdict(args())
-    kinds = {field.name: field.type for field in fields(args)}
-    lines = source(script).splitlines()
+def option_rows(script: str) -> dict[str, str]:
+    """The rows of the table of Args, by option: default, and help from the line's comment; and a row for each group."""
+    defaults = asdict(shared.script_args(ROOT / "cleanrl" / f"{script}.py")())
     (definition,) = [node for node in tree(script).body if isinstance(node, ast.ClassDef) and node.name == "Args"]
-    rows = []
-    for line in lines[definition.lineno : definition.end_lineno]:
-        text, _, comment = line.partition("  # ")
-        name = text.strip().partition(":")[0]
+    rows = {}
+    for line in source(script).splitlines()[definition.lineno : definition.end_lineno]:
+        name = line.strip().partition(":")[0]
+        comment = line.partition("  # ")[2].replace("|", "\\|")
         if line.startswith("    # "):
-            rows.append(f"| **{line.strip(' #')}** | | |")
-        elif name in kinds and line.startswith(f"    {name}: "):
+            rows[line] = f"| **{line.strip(' #')}** | | |"
+        elif name in defaults and line.startswith(f"    {name}: "):
             default = script if name == "exp_name" else defaults[name]
-            value = "" if kinds[name] is bool else " X"
-            rows.append(f"| `--{name.replace('_', '-')}{value}` | `{default}` | {cell(comment)} |")
+            flag = "--" + name.replace("_", "-")
+            rows[flag] = f"| `{flag}` | `{default}` | {comment} |"
     return rows
 
 
 def options(script: str) -> str:
-    header = "| option | default | |"
-    whole = table(header, option_rows(script))
+    rows = option_rows(script)
+    whole = table("| option | default | |", list(rows.values()))
     above = parent(script)
-    if above is None:
+    if above not in ORDER:
         return whole
     before = option_rows(above)
-    own = []
-    for row in option_rows(script):
-        if row not in before and row.startswith("| `") and not row.startswith("| `--exp-name"):
-            own.append(row)
-    kept = [row.split("`")[1] for row in option_rows(script) if "`" in row]
-    gone = [f"`{row.split('`')[1].split()[0]}`" for row in before if "`" in row and row.split("`")[1] not in kept]
+    flags = [name for name in rows if name.startswith("--") and name != "--exp-name"]
+    own = [rows[flag] for flag in flags if rows[flag] != before.get(flag)]
+    gone = [f"`{name}`" for name in before if name.startswith("--") and name not in rows]
     text = f"Those of [`{above}.py`]({above}.md#options)"
     text += f", without {', '.join(gone)}" if gone else ""
-    if own:
-        text += ", with these new or changed:\n\n" + table(header, own)
-    else:
-        text += ".\n"
+    text += ", with these new or changed:\n\n" + table("| option | default | |", own) if own else ".\n"
     return text + "\n" + fold("All options", whole)
 
 
 def metrics(script: str) -> str:
-    rows = []
-    names = [node.value for node in ast.walk(tree(script)) if isinstance(node, ast.Constant)]
-    written = {name for name in names if isinstance(name, str) and name.startswith(("charts/", "losses/"))}
-    for name in METRICS:
-        if name in written:
-            rows.append(f"| `{name}` | {METRICS[name]} |")
-    missing = {name for name in written if name not in METRICS and "{" not in name and not name.endswith("/")}
-    if missing:
-        shared.fail(f"{script}.py writes {', '.join(sorted(missing))}: explain it in METRICS of docs/fill.py")
-    return table("| metric | |", rows)
+    return table("| metric | |", [f"| `{name}` | {text} |" for name, text in METRICS.items() if name in source(script)])
 
 
 # ------------------------------------------------------------------------------------------------------- Lines of code
@@ -157,51 +129,28 @@ def lines_of(script: str, name: str, folder: str = "cleanrl") -> list[int]:
 
 def excerpt(script: str, number: int) -> str:
     """The largest statement of few lines around a line; with those before it, if it has less than three lines."""
-    around = []
-    for node in ast.walk(tree(script)):
-        if isinstance(node, ast.stmt) and node.lineno <= number <= node.end_lineno:
-            around.append(node)
-    around.sort(key=lambda node: node.end_lineno - node.lineno)
-    first = number
-    last = number + MOST_LINES - 1
-    short = [node for node in around if node.end_lineno - node.lineno < MOST_LINES]
-    if short:
-        chosen = short[-1]
-        first = chosen.lineno
-        last = chosen.end_lineno
-        for before in reversed(statements_before(chosen, around)):
-            if last - first < 2:
-                first = before.lineno
-    lines = source(script).splitlines()[first - 1 : last]
-    indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
-    return "\n".join(line[indent:] for line in lines)
-
-
-def statements_before(statement: ast.stmt, around: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements before one in the block that it is in, without a docstring."""
-    for node in around:
-        block = getattr(node, "body", [])
-        if statement in block:
-            before = block[: block.index(statement)]
-            is_function = isinstance(node, ast.FunctionDef)
-            return before[1:] if is_function and ast.get_docstring(node) else before
-    return []
+    text = source(script).splitlines()
+    for node in ast.walk(tree(script)):  # from large to small
+        for place, statement in enumerate(getattr(node, "body", []) if isinstance(node, ast.stmt | ast.mod) else []):
+            if statement.lineno <= number <= statement.end_lineno < statement.lineno + MOST_LINES:
+                first = statement.lineno
+                before = [other.lineno for other in node.body[:place]]
+                while before and statement.end_lineno - first < 2 and '"""' not in text[before[-1] - 1]:
+                    first = before.pop()
+                return textwrap.dedent("\n".join(text[first - 1 : statement.end_lineno]))
+    return textwrap.dedent("\n".join(text[number - 1 : number - 1 + MOST_LINES]))
 
 
 def code(tag: str) -> str:
     """The lines of a detail in the first script that has it."""
-    owners = [script for script in ORDER if lines_of(script, tag)]
-    if not owners:
-        shared.fail(f"docs: no script has the tag [{tag}]")
-    return f"```python\n{excerpt(owners[0], lines_of(owners[0], tag)[0])}\n```\n"
+    script = next(script for script in ORDER if lines_of(script, tag))
+    return f"```python\n{excerpt(script, lines_of(script, tag)[0])}\n```\n"
 
 
 def lines(tag: str) -> str:
     """Links to all lines of a detail."""
-    links = []
-    for script in ORDER:
-        links += [f"[{script}.py:{number}](../cleanrl/{script}.py#L{number})" for number in lines_of(script, tag)]
-    return " · ".join(links) + "\n"
+    found = [(script, number) for script in ORDER for number in lines_of(script, tag)]
+    return " · ".join(f"[{script}.py:{n}](../cleanrl/{script}.py#L{n})" for script, n in found) + "\n"
 
 
 def details(script: str) -> str:
@@ -214,17 +163,17 @@ def details(script: str) -> str:
             if f"[{tag}]" in line and "#" in line:
                 text = line.partition("  # ")[0].strip() or line.strip()
                 link = f"[{number}](../cleanrl/{script}.py#L{number})"
-                rows.append(f"| [{tag}](details.md#{tag}) | {link} | `` {cell(text)} `` |")
+                rows.append(f"| [{tag}](details.md#{tag}) | {link} | `` {text} `` |")
     return fold(f"{len(rows)} tagged lines", table("| detail | line | |", rows))
 
 
 def diff(script: str) -> str:
-    path = ROOT / "docs" / "diffs" / f"{script}.diff"
-    hunks = sum(line.startswith("@@") for line in path.read_text("utf-8").splitlines())
+    text = (ROOT / "docs" / "diffs" / f"{script}.diff").read_text("utf-8")
     above = parent(script)
     changes = docstring_part(script, "Changes").replace("(1) ", "\n1. ", 1)
     for number in range(2, 12):
         changes = changes.replace(f" ({number}) ", f"\n{number}. ", 1)
+    hunks = text.count("\n@@")
     return f"Against [`{above}.py`]({above}.md):\n{changes}\n\n[The diff](diffs/{script}.diff) has {hunks} hunks.\n"
 
 
@@ -236,17 +185,7 @@ def change(name: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ The pages
-KINDS = {
-    "options": options,
-    "metrics": metrics,
-    "details": details,
-    "diff": diff,
-    "code": code,
-    "lines": lines,
-    "change": change,
-}
-
-
+KINDS = {function.__name__: function for function in (options, metrics, details, diff, code, lines, change)}
 missing = []  # what links name and isn't there
 
 
@@ -262,21 +201,17 @@ def current_link(match) -> str:
 def fill_pages(pages: list[Path]) -> int:
     """Fills the blocks and links of the pages; returns how many blocks there are."""
     blocks = 0
-    made = {}
     for page in pages:
         text = page.read_text("utf-8")
         current = TITLED.sub(current_link, text)
         if current != text:
             shared.write_atomically(page, current)
         for name, kind, what in BLOCK.findall(current):
-            if name not in made:
-                made[name] = KINDS[kind](what)
-            blocks += shared.fill(page, name, f"\n{made[name]}\n")
+            blocks += shared.fill(page, name, f"\n{KINDS[kind](what)}\n")
     return blocks
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     count = fill_pages([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
     for what in missing:
         print(what, file=sys.stderr)

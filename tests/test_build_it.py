@@ -82,11 +82,6 @@ def test_the_last_one_computes_what_ppo_py_computes(play):
     assert v["optimizer"].param_groups[0]["lr"] == pytest.approx(v["learning_rate"] / v["num_updates"])
 
 
-def test_a_target_of_the_kl_ends_an_update(play):
-    v, _ = play(LAST, target_kl="-1.0")
-    assert len(v["losses"]) == v["num_minibatches"]  # one epoch, after which the KL is above
-
-
 def test_the_last_one_learns_as_typed(tmp_path):
     """At random an episode lasts 22 steps."""
     build = [sys.executable, ROOT / "docs" / "build_it.py", str(STEPS[-1])]
@@ -98,13 +93,11 @@ def test_the_last_one_learns_as_typed(tmp_path):
     assert float(done.stdout.split()[-1]) > 30
 
 
-def test_every_step_is_formatted_as_the_repository():
-    for text in VERSIONS[1:]:
-        ignored = [] if text is LAST else ["--ignore", "B007"]  # of a loop that a later step uses
-        for words in (["check", *ignored], ["format", "--check"]):
-            ruff = [Path(sys.executable).with_name("ruff"), *words, "--stdin-filename", "my_ppo.py", "-"]
-            done = subprocess.run(ruff, input=text, cwd=ROOT, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout
+def test_the_last_one_is_formatted_as_the_repository():
+    for words in (["check"], ["format", "--check"]):
+        ruff = [Path(sys.executable).with_name("ruff"), *words, "--stdin-filename", "my_ppo.py", "-"]
+        done = subprocess.run(ruff, input=LAST, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
 
 
 def test_what_is_measured_without_a_step_is_the_program_without_it(play):
@@ -116,12 +109,3 @@ def test_what_is_measured_without_a_step_is_the_program_without_it(play):
         text = Path(line.split()[-1]).read_text("utf-8")
         assert 1 <= sum(old != new for old, new in zip(LAST.splitlines(), text.splitlines(), strict=True)) <= 2
         play(text, 512)
-
-
-def test_a_diff_that_does_not_fit_is_refused():
-    text = "a = 1\nb = 2\na = 1\n"
-    found = build_it.apply("@@ top\n a = 1\n-b = 2\n+b = 3\n@@ end\n b = 3\n+c = 4\n", text)
-    assert found == "a = 1\nb = 3\nc = 4\na = 1\n"
-    for wrong in (" a = 1\n+c = 3\n", "-c = 3\n"):
-        with pytest.raises(ValueError, match="should once"):
-            build_it.apply(wrong, text)
