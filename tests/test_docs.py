@@ -197,11 +197,20 @@ def test_code_beside_a_link_is_the_scripts(page):
     """The last cell of a row with a link to ppo.py is a part of a line of it."""
     source = (ROOT / "cleanrl" / "ppo.py").read_text("utf-8")
     rows = [row for row in (ROOT / "docs" / f"{page}.md").read_text("utf-8").splitlines() if "ppo.py#L" in row]
-    rows = [row for row in rows if row.startswith("| ")]
+    rows = [row.replace("\\|", "¦") for row in rows if row.startswith("| ")]
     assert len(rows) > 10
     for row in rows:
-        code = row.replace("\\|", "¦").rpartition(" | ")[2].strip(" |`").replace("¦", "|")
-        assert code in source, row
+        assert row.split(" | ")[-1].strip(" |`").replace("¦", "|") in source, row
+
+
+def test_messages_on_the_page_of_troubles_are_the_scripts():
+    """A message of several words in a table's cell is in the scripts, piece by piece between its dots."""
+    sources = "".join(path.read_text("utf-8") for path in ROOT.glob("cleanrl/*.py"))
+    rows = [row for row in (ROOT / "docs" / "troubleshooting.md").read_text("utf-8").splitlines() if "…" in row]
+    messages = [message for row in rows for message in row.rpartition(" | ")[0].split("`")[1::2]]
+    assert len(messages) > 30
+    for message in messages:
+        assert " " not in message or all(piece in sources for piece in message.split("…")), message
 
 
 # --------------------------------------------------------------------------------------------------------------- Links
