@@ -27,7 +27,7 @@ def throughput(folder, *words):
 def test_measures_a_script_beside_stable_baselines3_and_leaves_nothing_behind(tmp_path):
     pytest.importorskip("stable_baselines3")
     output = tmp_path / "folder" / "mine.json"
-    words = [*QUICK, "--env-id", "Acrobot-v1", "--arguments=--num-steps 32", "--output", str(output)]
+    words = [*QUICK, "--arguments=--env-id Acrobot-v1 --num-steps 32", "--output", str(output)]
     done = throughput(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text())
@@ -54,25 +54,8 @@ def test_speed_is_the_median_over_the_updates_after_the_warm_up():
     assert not tool.is_enough(times, args)
     assert tool.is_enough([*times, 7.0], args)
     assert not tool.is_enough([3.0, 9.0, 10.0], args)  # too few
-    found = tool.speed([3.0, 4.0, 6.0, 6.5], 100)
-    assert found["steps_per_second"] == 100 / 1.0  # of 1, 2 and 0.5 seconds
-    assert (found["ms_per_update"], found["updates"]) == (1000.0, 3)
-
-
-def test_a_ratio_is_the_median_of_the_rounds_ratios_with_their_range():
-    rounds = []
-    for ours, theirs in ((19_540.0, 7_515.0), (20_000.0, 10_000.0), (9_000.0, 9_079.0)):
-        sides = {
-            name: {"steps_per_second": x, "ms_per_update": 1.0} for name, x in (("script", ours), ("1 thread", theirs))
-        }
-        launch = {"first_row_seconds": 1.0, "peak_mb": 1.0}
-        rounds.append(sides | {"launch": launch, "ratios": {"default threads": 1.0, "1 thread": ours / theirs}})
-        rounds[-1]["default threads"] = sides["1 thread"]
-    args = tool.filled_in(tool.Args())
-    rows = tool.speed_rows(args, {"arguments": {}, "rounds": rounds, "medians": tool.medians(rounds)})
-    assert rows[0][5] == "ppo.py is faster by"
-    assert rows[3] == ["stable-baselines3, 1 thread", "9,079", "1.0", "", "", "2.00× (0.99 to 2.60)"]
-    assert median([19_540 / 7_515, 2.0, 9_000 / 9_079]) == 2.0
+    found = tool.speed([*times, 7.0], 100, args)
+    assert found == {"steps_per_second": 100 / 0.75, "ms_per_update": 750.0, "updates": 4}  # 1, 2, 0.5 and 0.5 seconds
 
 
 @pytest.mark.parametrize(
@@ -104,13 +87,13 @@ def test_stable_baselines3_trains_in_the_scripts_environment(needs, arguments, w
     ],
 )
 def test_beside_parallel_environments_those_of_stable_baselines3_are_parallel_too(arguments, several):
-    keys = [key for key, _, _ in tool.sides_of(tool.filled_in(tool.Args()), arguments)]
+    keys = [key for key, _ in tool.sides_of(tool.filled_in(tool.Args()), arguments)]
     workers = ["default threads, SubprocVecEnv", "1 thread, SubprocVecEnv"]
     assert keys == ["script", "default threads", "1 thread", *(workers if several else [])]
 
 
 def test_growth_with_an_argument(tmp_path):
-    words = [*QUICK, "--arguments=--num-steps 16", "--vary", "num_envs", "2", "8", "--output", "grown.json"]
+    words = [*QUICK, "--arguments=--num-steps 16", "--vary", "num-envs", "2", "8", "--output", "grown.json"]
     done = throughput(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     measured = json.loads((tmp_path / "grown.json").read_text())
@@ -138,31 +121,28 @@ def test_what_is_typed_counts_more_than_the_scripts_default(typed, expected):
 
 def test_time_to_a_return(tmp_path):
     output = tmp_path / "times" / "one.json"
-    words = ["--arguments=--num-envs 8", "--target", "40", "--num-seeds", "2", "--output", str(output)]
+    words = ["--arguments=--num-envs 8", "--target", "40", "--rounds", "2", "--output", str(output)]
     done = throughput(tmp_path, "--script", "ppo_numpy", *words)
     assert done.returncode == 0, done.stderr
     measured = json.loads(output.read_text())
     assert [run["seed"] for run in measured["runs"]] == [1, 2]
-    for run in measured["runs"]:
-        assert run["mean_return"] >= 40
-        assert run["env_id"] == "CartPole-v1"
+    assert {run["env_id"] for run in measured["runs"]} == {"CartPole-v1"}
+    assert f"{measured['median_seconds']:.1f} s" in done.stdout
     assert measured["median_seconds"] == median(run["seconds"] for run in measured["runs"])
     assert [path.name for path in tmp_path.iterdir()] == ["times"]
 
 
-@pytest.mark.parametrize("words", [["--no-sb3", "--seconds", "60", "--rounds", "1"], ["--target", "10000"]])
-def test_sigterm_leaves_nothing_behind(tmp_path, words):
-    command = [sys.executable, str(THROUGHPUT), "--script", "ppo_numpy", "--output", "x.json", *words]
+def test_sigterm_leaves_nothing_behind(tmp_path):
+    command = [sys.executable, str(THROUGHPUT), "--script", "ppo_numpy", "--no-sb3", "--seconds", "60"]
     with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
         deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("*/runs/*/metrics.csv")):
+        children = []
+        while not children or not list(tmp_path.glob("*/runs/*/metrics.csv")):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        time.sleep(0.5)  # past what is launched to try the arguments out
-        children = psutil.Process(process.pid).children(recursive=True)
+            children = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
         assert process.wait(60) == 143
-    assert children
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
     assert not list(tmp_path.iterdir())
 
@@ -171,17 +151,10 @@ def test_sigterm_leaves_nothing_behind(tmp_path, words):
     ("words", "said"),
     [
         (["--script", "pppo"], "--script pppo: unknown; cleanrl/ has "),
-        (["--rounds", "0"], "--rounds and --num-seeds must be 1 or more"),
-        (["--arguments='"], "--arguments ': has a quote without its second one"),
-        (["--output", "/dev/null/x.json"], "--output /dev/null/x.json: can't be written"),
-        (["--vary", "num-envs", "4"], "--vary num-envs 4: needs an argument and two or more values"),
-        (["--vary", "num-envs", "4", "4"], "--vary num-envs 4 4: needs an argument and two or more values"),
-        (["--vary", "processes", "1", "2"], "--processes 2: ppo_numpy.py takes only one"),
+        (["--rounds", "0"], "--rounds must be 1 or more"),
+        (["--vary", "num-envs"], "--vary num-envs: needs an argument and its values"),
         (["--processes", "2"], "--processes 2: ppo_numpy.py takes only one"),
-        (["--num-seeds", "0"], "--num-seeds must be 1 or more"),
-        (["--target", "nan"], "--target a number"),
-        (["--target", "475", "--arguments=--total-timesteps 2048"], "not --target 475.0; choose another"),
-        (["--target", "501", "--limit", "1"], "not --target 501.0; choose another"),
+        (["--target", "475", "--arguments=--total-timesteps 2048"], "without reaching --target 475; choose another"),
         (["--seconds", "9", "--arguments=--total-timesteps 2048"], "the whole training is over sooner"),
     ],
 )
