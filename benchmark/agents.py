@@ -3,34 +3,28 @@
     python benchmark/agents.py list                            the environments that have a recipe
     python benchmark/agents.py show LunarLander-v3             a recipe's command line
     python benchmark/agents.py run LunarLander-v3              runs it
-    python benchmark/agents.py confirm LunarLander-v3          makes the five runs behind the table, by sweep.py
-    python benchmark/agents.py keep LunarLander-v3             keeps them, and the agent of the median seed
-    python benchmark/agents.py keep my_agent --run-folder runs/RUN    keeps the agent of any run
+    python benchmark/agents.py keep NAME --run-folder runs/RUN    keeps the agent of a run
     python benchmark/agents.py play                            plays the gallery's agents: videos and the README's strip
-    python benchmark/agents.py play my_agent                   only this one, which then is in the gallery
+    python benchmark/agents.py play NAME                       only this one, which then is in the gallery
     python benchmark/agents.py rebuild                         fills docs/recipes.md, docs/gallery.md and README.md
 
-Type them in the repository's root. Recipes are in benchmark/recipes.toml. What they reached is read from the kept runs
-in benchmark/results: five seeds by which nothing was chosen. Kept runs of a recipe that was changed afterwards are its
-earlier rounds. Agents are in benchmark/agents: a run's config.json and its last checkpoint, without the optimizer, and
-of networks above 2 MB in half precision; evaluation.json has the returns of 100 episodes.
+Recipes are in benchmark/recipes.toml. What they reached is read from the kept runs: sweep.py makes those, with
+--exp-name recipes and five seeds by which nothing was chosen, and report.py --keep keeps them. Kept runs of a recipe
+that was changed afterwards are its earlier rounds. Agents are in benchmark/agents: a run's config.json and its last
+checkpoint, without the optimizer, and of networks above 2 MB in half precision.
 """
 
 import contextlib
 import csv
-import importlib.metadata
 import io
-import itertools
 import json
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 import tomllib
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +38,7 @@ AGENTS = ROOT / "benchmark" / "agents"
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 EXP_NAME = "recipes"  # of the runs behind the table
-SEEDS = 5  # of those runs, from 101 or the recipe's first_seed on
+SEEDS = 5  # of those runs
 LARGE = 2_000_000  # bytes of a checkpoint above which it is kept in half precision
 KEPT_EPISODES = 100  # in evaluation.json
 EPISODES = 10  # of which the gallery gives the mean; the first of them is in the video
@@ -56,10 +50,9 @@ STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200
 
 @dataclass
 class Args:
-    action: tyro.conf.Positional[Literal["list", "show", "run", "confirm", "keep", "play", "rebuild"]]  # what to do
+    action: tyro.conf.Positional[Literal["list", "show", "run", "keep", "play", "rebuild"]]  # what to do
     name: tyro.conf.Positional[str | None] = None  # environment of a recipe, or name of an agent
     seed: int = 1  # seed of `show` and `run`
-    workers: int = 1  # runs of `confirm` at a time
     run_folder: Path | None = None  # run whose agent is kept
 
 
@@ -68,23 +61,8 @@ def read_recipes() -> dict[str, dict]:
     return tomllib.loads(RECIPES.read_text("utf-8"))
 
 
-def recipe_of(env_id: str | None) -> dict:
-    recipes = read_recipes()
-    if env_id is None:
-        fail(f"name an environment; there are recipes of {', '.join(recipes)}")
-    if env_id not in recipes:
-        fail(f"{env_id}: has no recipe; there are {', '.join(recipes)}; tune.py finds one")
-    return recipes[env_id]
-
-
-def command(recipe: dict, *more: str) -> list[str]:
-    return ["python", f"cleanrl/{recipe['script']}.py", *more, *recipe["arguments"].split()]
-
-
-def seeds_of(recipe: dict) -> list[int]:
-    """Seeds by which nothing was chosen."""
-    first = recipe.get("first_seed", 101)
-    return list(range(first, first + SEEDS))
+def command(recipe: dict, env_id: str, *more: str) -> list[str]:
+    return ["python", f"cleanrl/{recipe['script']}.py", "--env-id", env_id, *more, *recipe["arguments"].split()]
 
 
 def wait_for(words: list[str]) -> int:
@@ -95,25 +73,19 @@ def wait_for(words: list[str]) -> int:
                 return process.wait()
 
 
-def confirm(env_id: str, recipe: dict, workers: int) -> int:
-    trains = shlex.join(command(recipe, "--exp-name", EXP_NAME))
-    sweep = ["python", str(ROOT / "benchmark" / "sweep.py"), "--command", trains, "--env-ids", env_id]
-    sweep += ["--num-seeds", str(SEEDS), "--start-seed", str(seeds_of(recipe)[0]), "--workers", str(workers)]
-    return wait_for(sweep)
-
-
 def is_of(run: Run, env_id: str, recipe: dict) -> bool:
     """Whether a run is one of the recipe's: its script, arguments and seeds, of any version of the script."""
-    script = ROOT / "cleanrl" / f"{recipe['script']}.py"
-    kind = shared.script_args(script)
-    arguments, usual = asdict(tyro.cli(kind, args=recipe["arguments"].split())), asdict(kind())
+    kind = shared.script_args(ROOT / "cleanrl" / f"{recipe['script']}.py")
+    arguments = asdict(tyro.cli(kind, args=recipe["arguments"].split()))
+    usual = asdict(kind())
     settings = {}
     for name, value in shared.identity(arguments).items():
         if value != usual[name] and name not in shared.IN_TABLES:
             settings[name] = value
     same = (run.script, run.env_id, run.settings) == (recipe["script"], env_id, settings)
     same = same and run.arguments["total_timesteps"] == arguments["total_timesteps"]
-    return same and run.seed in seeds_of(recipe)
+    first = recipe.get("first_seed", 101)
+    return same and first <= run.seed < first + SEEDS
 
 
 def newest(runs: list[Run]) -> list[Run]:
@@ -124,23 +96,12 @@ def newest(runs: list[Run]) -> list[Run]:
     return [of_seed[seed] for seed in sorted(of_seed)]
 
 
-def keep_recipe(env_id: str, recipe: dict) -> None:
-    """Keeps the recipe's runs below runs/, and the agent of the median one."""
-    now = shared.version(ROOT / "cleanrl" / f"{recipe['script']}.py")
-    runs = shared.find_runs([Path("runs")]) if Path("runs").is_dir() else []
-    runs = newest([run for run in runs if run.ended and run.version == now and is_of(run, env_id, recipe)])
-    if len(runs) != SEEDS:
-        fail(f"{env_id}: {len(runs)} of the seeds {seeds_of(recipe)} have ended below runs/; make them by `confirm`")
-    median = sorted(runs, key=lambda run: run.result)[SEEDS // 2]
-    keep_agent(env_id.replace("/", "_").replace(":", "_"), Path("runs") / median.name)
-    print(f"{shared.append_runs(runs, results=RESULTS)} runs added to {RESULTS}")
-
-
 def recipes_tables() -> dict[str, str]:
     """Markdown by the name of its block in docs/recipes.md."""
     runs = [*shared.kept_runs("results", RESULTS), *shared.kept_runs("earlier_rounds", RESULTS)]
     earlier = {run.name: run for run in runs if run.exp_name == EXP_NAME}  # those of a recipe are taken out below
-    reached, commands = [], []
+    reached = []
+    commands = []
     for env_id, recipe in read_recipes().items():
         own = [run for run in earlier.values() if run.env_id == env_id and is_of(run, env_id, recipe)]
         for run in own:
@@ -154,7 +115,7 @@ def recipes_tables() -> dict[str, str]:
         if mean >= recipe["goal"]:
             verdict = "yes" if low >= recipe["goal"] else "on average"
         reached.append([env_id, *facts_of(own), goal, verdict])
-        commands.append(folded(shlex.join(command(recipe, "--env-id", env_id))))
+        commands.append(folded(shlex.join(command(recipe, env_id))))
     rounds = {}
     for run in earlier.values():
         settings = json.dumps(run.settings, sort_keys=True)
@@ -190,14 +151,13 @@ def facts_of(runs: list[Run]) -> list[str]:
 
 def folded(typed: str) -> str:
     """A command line broken before options into lines that fit a page."""
-    words = []
-    for word in typed.split(" "):
-        if word.startswith("--") or not words:
-            words.append(word)
-        else:
-            words[-1] += f"\0{word}"  # an option stays with its values
-    lines = textwrap.wrap(" ".join(words), 96, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return " \\\n".join(lines).replace("\0", " ")
+    parts = typed.split(" --")
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(f"{lines[-1]} --{part}") > 96:
+            lines.append("   ")
+        lines[-1] += f" --{part}"
+    return " \\\n".join(lines)
 
 
 # --------------------------------------------------------------------------------------------------------------- Agents
@@ -208,40 +168,20 @@ class Agent:
     folder: Path
 
     def __post_init__(self):
-        try:
-            self.config = json.loads((self.folder / "config.json").read_text("utf-8"))
-            self.script = self.config["script"]
-            self.arguments = self.config["arguments"]
-            self.env_id = self.arguments["env_id"]
-            self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
-            self.checkpoint = checkpoints(self.folder)[-1]
-        except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
-            fail(f"{self.folder}: is no kept agent ({type(error).__name__}: {error}); keep it again, or move it away")
         self.name = self.folder.name
+        self.config = json.loads((self.folder / "config.json").read_text("utf-8"))
+        self.script = self.config["script"]
+        self.arguments = self.config["arguments"]
+        self.env_id = self.arguments["env_id"]
+        self.batch_size = self.arguments["num_envs"] * self.arguments["num_steps"]
+        self.checkpoint = checkpoints(self.folder)[-1]
         self.last_step = int(self.checkpoint.stem) * self.batch_size
-
-    @property
-    def returns(self) -> list[float]:
-        """Those of KEPT_EPISODES, if they are kept."""
-        path = self.folder / "evaluation.json"
-        return json.loads(path.read_text("utf-8"))["returns"] if path.is_file() else []
-
-    @property
-    def engine(self) -> str:
-        """The MuJoCo that it needs, where that is an older one than the installed: Pusher-v4 refuses a 3."""
-        needed = self.config["versions"].get("mujoco", "")
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            if needed.startswith("2.") and not importlib.metadata.version("mujoco").startswith("2."):
-                return f"mujoco=={needed}"
-        return ""
-
-    @property
-    def place(self) -> int | None:
-        """The place of its environment in the README's strip."""
-        for i, start in enumerate(STRIP):
-            if self.env_id.removeprefix("ALE/").startswith(start):
-                return i
-        return None
+        places = [i for i, start in enumerate(STRIP) if self.env_id.removeprefix("ALE/").startswith(start)]
+        self.place = min(places, default=len(STRIP))  # in the README's strip, or behind it
+        evaluation = self.folder / "evaluation.json"
+        self.returns = json.loads(evaluation.read_text("utf-8"))["returns"] if evaluation.is_file() else []
+        mujoco = self.config["versions"].get("mujoco", "")
+        self.engine = f"mujoco=={mujoco}" if mujoco.startswith("2.") else ""  # Pusher-v4 refuses a 3
 
     @property
     def facts_file(self) -> Path:
@@ -256,28 +196,25 @@ def all_agents() -> list[Agent]:
 def gallery_agents() -> list[Agent]:
     """Those of the gallery, in the order of the strip and then of their environments."""
     shown = [agent for agent in all_agents() if agent.facts_file.is_file()]
-    return sorted(shown, key=lambda agent: (len(STRIP) if agent.place is None else agent.place, agent.env_id))
+    return sorted(shown, key=lambda agent: (agent.place, agent.env_id))
 
 
 def slim(checkpoint: Path) -> bytes:
     """A checkpoint without its optimizer, in half precision if it is LARGE."""
     content = io.BytesIO()
-    try:
-        if checkpoint.suffix == ".npz":
-            with np.load(checkpoint, allow_pickle=False) as arrays:
-                kept = {name: arrays[name] for name in arrays.files if not name.startswith("optimizer")}
-            np.savez_compressed(content, **kept)
-            return content.getvalue()
-        import torch
-
-        state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-        del state["optimizer"]
-        if sum(x.numel() * x.element_size() for x in state["model"].values()) > LARGE:
-            state["model"] = {name: x.half() if x.is_floating_point() else x for name, x in state["model"].items()}
-        torch.save(state, content)
+    if checkpoint.suffix == ".npz":
+        with np.load(checkpoint, allow_pickle=False) as arrays:
+            kept = {name: arrays[name] for name in arrays.files if not name.startswith("optimizer")}
+        np.savez_compressed(content, **kept)
         return content.getvalue()
-    except Exception as error:  # zipfile's, pickle's, numpy's and torch's
-        fail(f"{checkpoint}: is no whole checkpoint ({type(error).__name__}); copy it again, or delete it")
+    import torch
+
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    del state["optimizer"]
+    if sum(x.numel() * x.element_size() for x in state["model"].values()) > LARGE:
+        state["model"] = {name: x.half() if x.is_floating_point() else x for name, x in state["model"].items()}
+    torch.save(state, content)
+    return content.getvalue()
 
 
 def keep_agent(name: str, run: Path) -> None:
@@ -287,16 +224,14 @@ def keep_agent(name: str, run: Path) -> None:
     if not (run / "config.json").is_file() or not checkpoints(run):
         fail(f"{run}: is no run folder with config.json and checkpoints; name one that has both")
     config = json.loads((run / "config.json").read_text("utf-8"))
-    script = config.get("script")
-    if script not in {file.stem for file in (ROOT / "cleanrl").glob("*.py")}:
-        fail(f"{run}: was trained by {script}.py, which isn't in cleanrl/; put it there, so that the agent can play")
+    if config["script"] not in {file.stem for file in (ROOT / "cleanrl").glob("*.py")}:
+        fail(f"{run}: was trained by {config['script']}.py; put it into cleanrl/, so that the agent can play")
     config["command"] = shared.portable(config["command"])
     last = checkpoints(run)[-1]
-    content = slim(last)
     AGENTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=AGENTS) as folder:  # an agent that is there goes when the new one is whole
         new = Path(folder, "agent")
-        shared.write_atomically(new / "checkpoints" / last.name, content)
+        shared.write_atomically(new / "checkpoints" / last.name, slim(last))
         shared.write_atomically(new / "config.json", json.dumps(config, indent=2) + "\n")
         returns = play(Agent(new), KEPT_EPISODES, seed=1)
         played = {"run": run.resolve().name, "seed": 1, "returns": returns}
@@ -331,56 +266,38 @@ def first_second(duration: float) -> float:
     return duration / 2 if duration > LONG else 0.0
 
 
-def write_clip(video: Path, clip: Path) -> float:
-    """A few seconds of the video, small, for a page, and its poster. Returns the seconds of the whole."""
-    import imageio.v2 as imageio
+def ffmpeg(source: Path, target: Path, options: str, begin: float, filters: str = "null") -> None:
+    """Makes the target from the source, of which it leaves out the first seconds."""
     import imageio_ffmpeg
 
-    with imageio.get_reader(video) as reader:
-        duration = reader.get_meta_data()["duration"]
-    command = [
-        imageio_ffmpeg.get_ffmpeg_exe(),
-        "-y",
-        "-v",
-        "error",
-        "-ss",
-        str(first_second(duration)),
-        "-i",
-        str(video),
-    ]
-    command += ["-t", str(CLIP_SECONDS), "-vf", "scale='min(400,iw)':-2:flags=lanczos,fps='min(30,source_fps)'"]
-    command += "-c:v libx264 -crf 30 -preset veryslow -pix_fmt yuv420p -an -movflags +faststart".split()
-    subprocess.run([*command, str(clip)], check=True)
-    write_poster(clip)
+    words = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", "-ss", str(begin), "-i", str(source)]
+    subprocess.run([*words, "-vf", filters, *options.split(), str(target)], check=True)
+
+
+def write_clip(video: Path, clip: Path) -> float:
+    """A few seconds of the video, small, for a page, and its poster, from the clip's middle. Returns the seconds of the
+    whole."""
+    import imageio_ffmpeg
+
+    _, duration = imageio_ffmpeg.count_frames_and_secs(str(video))
+    begin = first_second(duration)
+    options = f"-t {CLIP_SECONDS} -c:v libx264 -crf 30 -preset veryslow -pix_fmt yuv420p -an -movflags +faststart"
+    filters = "scale='min(400,iw)':-2:flags=lanczos,fps='min(30,source_fps)'"
+    ffmpeg(video, clip, options, begin, filters)
+    middle = min(duration - begin, CLIP_SECONDS) / 2
+    ffmpeg(clip, clip.with_suffix(".webp"), "-frames:v 1 -c:v libwebp -quality 60", middle)
     return duration
-
-
-def write_poster(clip: Path) -> None:
-    """A picture from the clip's middle, which a page shows until it plays."""
-    import imageio.v2 as imageio
-    from PIL import Image
-
-    with imageio.get_reader(clip) as reader:
-        frames = [frame for frame in reader]  # list() would first ask for their number
-    Image.fromarray(frames[len(frames) // 2]).save(clip.with_suffix(".webp"), quality=60, method=6)
 
 
 def write_strip(video: Path, picture: Path) -> None:
     """A few seconds of the video as an animated WebP that repeats: a square, the middle of a wide picture."""
-    import imageio.v2 as imageio
-    from PIL import Image, ImageOps
+    import imageio_ffmpeg
 
-    pictures = []
-    with imageio.get_reader(video) as reader:
-        facts = reader.get_meta_data()
-        width, height = facts["size"]
-        resize = ImageOps.fit if width > height else partial(ImageOps.pad, color="black")
-        first = int(first_second(facts["duration"]) * facts["fps"])
-        for i, frame in enumerate(itertools.islice(reader, first, first + int(STRIP_SECONDS * facts["fps"]))):
-            if i >= len(pictures) * facts["fps"] / STRIP_FPS:
-                pictures.append(resize(Image.fromarray(frame), (STRIP_SIZE, STRIP_SIZE), Image.Resampling.LANCZOS))
-    options = {"save_all": True, "duration": round(1000 / STRIP_FPS), "loop": 0, "quality": 45, "method": 6}
-    pictures[0].save(picture, append_images=pictures[1:], minimize_size=True, **options)
+    _, duration = imageio_ffmpeg.count_frames_and_secs(str(video))
+    size = STRIP_SIZE
+    filters = f"fps={STRIP_FPS},scale=-1:{size}:flags=lanczos,crop='min(iw,{size})':{size},pad={size}:{size}:-1:-1"
+    options = f"-t {STRIP_SECONDS} -c:v libwebp_anim -loop 0 -quality 45 -compression_level 6"
+    ffmpeg(video, picture, options, first_second(duration), filters)
 
 
 def show(agent: Agent) -> None:
@@ -398,7 +315,7 @@ def show(agent: Agent) -> None:
                 break
             (shown,) = play(agent, 1, seed, video)
         seconds = write_clip(video, clip)
-        if agent.place is not None:
+        if agent.place < len(STRIP):
             write_strip(video, DOCS / "images" / f"strip_{agent.name}.webp")
     facts = json.loads(agent.facts_file.read_text("utf-8")) if agent.facts_file.is_file() else {}
     facts["end"] = {"steps": agent.last_step, "shown": shown, "returns": returns, "seconds": round(seconds, 1)}
@@ -449,7 +366,7 @@ def rebuild() -> None:
     shared.fill(DOCS / "gallery.md", "gallery", "\n" + "\n".join(section(agent) for agent in agents) + "\n")
     pictures = ""
     for agent in agents:
-        if agent.place is not None:
+        if agent.place < len(STRIP):
             pictures += f'<img src="docs/images/strip_{agent.name}.webp" alt="{agent.env_id}" width="130">\n'
     shared.fill(README, "strip", f"<p>\n{pictures}</p>\n")
     for name, text in recipes_tables().items():
@@ -471,24 +388,21 @@ def play_again(name: str | None) -> None:
 
 def main(args: Args) -> int:
     """Does what is typed; returns the exit status."""
-    if args.name and args.action in ("list", "rebuild"):
-        fail(f"{args.action} {args.name}: is about all of them; leave out {args.name}")
-    if args.run_folder and args.action != "keep":
-        fail(f"{args.action} --run-folder {args.run_folder}: only `keep` takes a run folder")
     if args.action == "list":
         print("\n".join(read_recipes()))
     elif args.action == "rebuild":
         rebuild()
     elif args.action == "play":
         play_again(args.name)
-    elif args.action == "keep" and args.run_folder:
-        keep_agent(args.name or args.run_folder.name, args.run_folder)
     elif args.action == "keep":
-        keep_recipe(args.name, recipe_of(args.name))
-    elif args.action == "confirm":
-        return confirm(args.name, recipe_of(args.name), args.workers)
+        if args.name is None or args.run_folder is None:
+            fail("keep: needs a name for the agent, and --run-folder")
+        keep_agent(args.name, args.run_folder)
     else:
-        words = command(recipe_of(args.name), "--env-id", args.name, "--seed", str(args.seed))
+        recipes = read_recipes()
+        if args.name not in recipes:
+            fail(f"{args.action} {args.name}: name an environment that has a recipe: {', '.join(recipes)}")
+        words = command(recipes[args.name], args.name, "--seed", str(args.seed))
         print(shlex.join(words), flush=True)
         if args.action == "run":
             return wait_for(words)
