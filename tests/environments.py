@@ -50,13 +50,6 @@ class Random(gym.Env):
         return self.np_random.normal(size=3).astype(np.float32)
 
 
-class Broken(Counter):
-    """A counter whose observations turn NaN after 20 steps."""
-
-    def observe(self):
-        return super().observe() + np.float32(np.nan if self.count > 20 else 0)
-
-
 class Doors(gym.Env):
     """An example where masks matter. A robot stands before 12 doors and carries 4 tools; an action is a door and a
     tool, MultiDiscrete([12, 4]). In each of an episode's 16 steps three doors are open, behind them waits work for one
@@ -143,20 +136,15 @@ class Copy(gym.Env):
 
 
 class WrongMask(Counter):
-    """A counter whose mask, offered after so many steps of its life, can't be one. Before, it offers none."""
+    """A counter whose mask allows no first component."""
 
-    def __init__(self, mask, after, render_mode=None):
-        super().__init__(length=8)
+    def __init__(self, render_mode=None):
+        super().__init__()
         self.action_space = gym.spaces.MultiDiscrete([2, 3])
-        self.wrong, self.left = mask, after
 
     def reset(self, seed=None, options=None):
         observation, _ = super().reset(seed, options)
-        return observation, {} if self.left > 0 else {"action_mask": self.wrong}
-
-    def step(self, action):
-        self.left, self.count = self.left - 1, self.count + 1
-        return self.observe(), 0.0, self.count == 8, False, {} if self.left > 0 else {"action_mask": self.wrong}
+        return observation, {"action_mask": [0, 0, 1, 0, 1]}
 
 
 gym.register("Counter-v0", Counter, kwargs={"length": 8})
@@ -168,7 +156,7 @@ gym.register(
     "Grid-v0", Counter, max_episode_steps=8, kwargs={"observation_space": gym.spaces.Box(0, 255, (2, 3), np.uint8)}
 )
 gym.register("Random-v0", Random)
-gym.register("Broken-v0", Broken)
+gym.register("WrongMask-v0", WrongMask)
 for offers in ("info", "method", "rows", None):
     gym.register(f"Doors-{offers}-v0", Doors, kwargs={"offers": offers})
 for name, space in {
@@ -179,4 +167,3 @@ for name, space in {
     "MultiDiscreteTable": gym.spaces.MultiDiscrete([[2, 3, 2], [4, 1, 2]], start=[[0, 5, -1], [1, 0, 2]]),
 }.items():
     gym.register(f"Copy{name}-v0", Copy, kwargs={"action_space": space})
-gym.register("Taxi-flat-v0", lambda **options: gym.wrappers.FlattenObservation(gym.make("Taxi-v4", **options)))

@@ -1,8 +1,5 @@
 """More small environments, for the tests of the command line, the run folder, resume and learning."""
 
-import time
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
 
@@ -53,15 +50,6 @@ class MultiDiscrete(Constant):
         pass
 
 
-class OldMetadata(Constant):
-    """Says nothing of render modes."""
-
-    metadata = {"render_fps": 30}  # noqa: RUF012
-
-    def __init__(self, render_mode=None):
-        pass
-
-
 class NeedsRenderer(Constant):
     """Draws with a package that is not installed."""
 
@@ -86,27 +74,17 @@ class NoPicture(Constant):
         return None
 
 
-class BreaksItsWord(Constant):
-    """Differs from what it declares in what `broken` names."""
+class FailingReset(Constant):
+    def reset(self, seed=None, options=None):
+        raise RuntimeError("no simulator")
 
-    def __init__(self, broken, render_mode=None):
-        self.broken = broken
+
+class WrongShape(Constant):
+    """Observes three numbers where it declares two."""
 
     def reset(self, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
-        if self.broken == "reset itself":
-            raise RuntimeError("no simulator")
-        if self.broken == "reset":
-            return observation  # as before gymnasium
-        return np.zeros(3) if self.broken == "shape" else observation, info
-
-    def step(self, action):
-        observation, reward, *rest = super().step(action)
-        if self.broken == "later shape":
-            observation = np.zeros(3)
-        if self.broken == "dtype":
-            observation = np.array(["words", None])
-        return observation, None if self.broken == "reward" else reward, *rest
+        _, info = super().reset(seed=seed)
+        return np.zeros(3), info
 
 
 class Film(Constant):
@@ -121,20 +99,6 @@ class Film(Constant):
         picture = np.zeros((45, 61, 3), np.uint8)
         picture[:, : 10 * self.count] = 255
         return picture
-
-
-class SlowFilm(Film):
-    """Takes a day to film an episode, and makes the file `filming` when it has begun."""
-
-    def step(self, action):
-        observation, reward, _, truncated, info = super().step(action)
-        return observation, reward, self.count == 10**6, truncated, info
-
-    def render(self):
-        if self.count == 3:
-            Path("filming").touch()
-        time.sleep(0.1 if self.count else 0)
-        return super().render()
 
 
 class Worn(gym.Env):
@@ -210,20 +174,15 @@ class Signpost(gym.Env):
 
 gym.register("Constant-v0", Constant)
 for what in ("obs", "blink", "reward"):
-    for name, value in (("NaN", np.nan), ("Infinite", np.inf), ("Huge", 1e300)):
+    for name, value in (("NaN", np.nan), ("Infinite", np.inf)):
         gym.register(f"{name}-{what}-v0", Spoiled, kwargs={"what": what, "value": value})
 gym.register("MultiDiscrete-v0", MultiDiscrete)
-gym.register("OldMetadata-v0", OldMetadata)
 gym.register("NeedsRenderer-v0", NeedsRenderer)
 gym.register("NeedsPackage-v0", "no_such_package.envs:Env")
 gym.register("NoPicture-v0", NoPicture)
-for name, broken in {
-    "WrongShape": "shape", "WrongLaterShape": "later shape", "OldReset": "reset", "NoReward": "reward",
-    "ObjectDtype": "dtype", "FailingReset": "reset itself",
-}.items():  # fmt: skip
-    gym.register(f"{name}-v0", BreaksItsWord, kwargs={"broken": broken})
+gym.register("FailingReset-v0", FailingReset)
+gym.register("WrongShape-v0", WrongShape)
 gym.register("Film-v0", Film)
-gym.register("SlowFilm-v0", SlowFilm)
 gym.register("Worn-v0", Worn)
 gym.register("Diary-v0", Diary)
 gym.register("Signpost-v0", Signpost)

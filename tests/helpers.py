@@ -2,8 +2,6 @@
 
 import csv
 import gc
-import importlib
-import importlib.metadata
 import os
 import runpy
 import shutil
@@ -14,16 +12,14 @@ import threading
 import time
 import traceback
 import warnings
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from unittest import mock
 
 import environments_cli  # noqa: F401 (registers them)
+import numpy as np
 import ppo
 import torch
-from children import CHILDREN
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+import torch.nn as nn
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 TESTS = Path(__file__).parent
@@ -33,41 +29,6 @@ SMALL = {
     "env_id": "Random-v0", "total_timesteps": 1920, "num_envs": 3, "num_steps": 16, "num_minibatches": 2,
     "update_epochs": 1, "checkpoints": 4, "bootstrap_truncated": True, "target_kl": 1.0,
 }  # fmt: skip
-
-
-def packages(*requirements):
-    """The installed distributions that pip would install for these requirements: they and all that they ask for."""
-    found, open_ones = {}, [Requirement(text) for text in requirements]
-    while open_ones:
-        one = open_ones.pop()
-        known = found.setdefault(canonicalize_name(one.name), set())
-        extras = (one.extras | {""}) - known
-        known |= extras
-        for text in importlib.metadata.requires(one.name) or () if extras else ():
-            needed = Requirement(text)
-            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
-                open_ones.append(needed)
-    return sorted(found)
-
-
-def site_of(folder, names):
-    """Links in `folder` to these distributions' files: site-packages in which nothing else is."""
-    folder.mkdir(exist_ok=True)
-    for name in names:
-        for file in importlib.metadata.distribution(name).files:
-            if not (file.parts[0].startswith("..") or (folder / file.parts[0]).is_symlink()):
-                there = file.locate()
-                (folder / file.parts[0]).symlink_to(there.parents[len(file.parts) - 2] if file.parts[1:] else there)
-    return folder
-
-
-def type_in_the_readmes_environment(folder, tool, *words):
-    """Types a program of benchmark/ where nothing is installed but requirements.txt, as `make train` leaves it."""
-    root = TESTS.parent
-    pins = [pin.split("==")[0] for pin in (root / "requirements.txt").read_text().split()]
-    environment = os.environ | {"PYTHONPATH": str(site_of(folder / "site-packages", pins))}
-    command = [sys.executable, "-S", str(root / "benchmark" / tool), *map(str, words)]  # -S: without site-packages
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def train(script=ppo, **arguments):
@@ -131,20 +92,40 @@ def fork(sabotage=None, **arguments):
         os._exit(status)
 
 
-def freed_after_a_run(script, arguments):
-    resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")  # noqa: E731
-    module = importlib.import_module(script)
-    module.main(module.Args(**arguments))
-    tensors = [torch.ones(2**23) for _ in range(8)]  # 256 MiB
-    full = resident()
-    del tensors
-    return full - resident()
+def small_agent(script):
+    """The script's agent with a network of frames that learns in seconds."""
+
+    class SmallAgent(script.Agent):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            inputs = self.network[0].in_channels * 7 * 7
+            layers = nn.AvgPool2d(12), nn.Flatten(), script.layer_init(nn.Linear(inputs, 512)), nn.ReLU()
+            self.network = nn.Sequential(*layers)
+
+    return SmallAgent
 
 
-def freed(script, **arguments):
-    """How many bytes of 256 MiB go back to the system when a process lets go of them that a run has ended in."""
-    with ProcessPoolExecutor(1, mp_context=CHILDREN) as pool:
-        return pool.submit(freed_after_a_run, script.__name__, arguments).result()
+def copied(x):
+    """A copy of x, since the training reuses its buffers."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().clone()
+    if type(x) is tuple:
+        return tuple(map(copied, x))
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
+def spy_on(monkeypatch, owner, name):
+    """Lists the calls of owner.name: its positional arguments and its result."""
+    function, calls = getattr(owner, name), []
+
+    def spied(*args):
+        arguments = copied(args)
+        result = function(*args)
+        calls.append((arguments, copied(result)))
+        return result
+
+    monkeypatch.setattr(owner, name, spied)
+    return calls
 
 
 def wait(pid):
