@@ -1,14 +1,8 @@
 """What ppo_atari.py adds to ppo.py: the nine details, against games whose frames, rewards and lives are known and
-against the emulator; other environments with pictures; bfloat16; games in processes of their own."""
+against the emulator; other environments with pictures; bfloat16."""
 
-import contextlib
 import math
-import os
-import signal
-import sys
-import time
 from itertools import pairwise
-from pathlib import Path
 
 import cv2
 import environments_atari
@@ -18,7 +12,7 @@ import ppo_atari as ppo
 import pytest
 import torch
 import torch.nn as nn
-from helpers import TESTS, assert_same_state, error_line, freed, rows, run, start, state, type_here, words
+from helpers import TESTS, assert_same_state, error_line, rows, run, small_agent, spy_on, state, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari.py"
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
@@ -211,23 +205,6 @@ def test_an_observation_is_the_last_4_frames_and_the_first_frame_4_times_at_an_e
     pytest.fail("no life was lost")
 
 
-def test_the_last_observation_at_a_time_limit_is_the_stack_that_the_limit_cut(fake):
-    fake(fire=False, limit=100)
-    envs = vector(2)
-    frames = [envs.reset([0, 1])[:, 0, 0, 3].tolist()]
-    cut = {}
-    while len(cut) < 2:  # they have begun with different no-ops
-        observations, _, dones, truncated, games = envs.step(np.array([2, 2]))
-        for i, last in truncated.items():
-            assert dones[i] and len(games) == len(truncated)
-            before = [frame[i] for frame in frames[-3:]]
-            assert last[0, 0, :3].tolist() == before
-            assert last[0, 0, 3] >= before[-1]  # exactly what, the next but one test says
-            cut[i] = before
-        frames.append(observations[:, 0, 0, 3].tolist())
-    assert cut[0] != cut[1]
-
-
 def test_a_life_lost_at_the_time_limit_is_a_true_end(fake):
     fake(fire=False, limit=100, losses=(100, 1000), lives=2)
     envs, games = vector(1), []
@@ -238,24 +215,26 @@ def test_a_life_lost_at_the_time_limit_is_a_true_end(fake):
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_the_last_observation_at_a_time_limit_outlives_a_frame_that_the_environment_reuses(vectorization):
-    """Noise draws every frame, the first of the next episode too, into the same array."""
+def test_the_last_observation_at_a_time_limit_is_the_stack_that_the_limit_cut(vectorization):
+    """Though Noise draws every frame, the first of the next episode too, into the same array."""
     game = gym.make("Noise-v0", disable_env_checker=True)
     envs = vector(2, "Noise-v0", vectorization)
     cuts = 0
     frame, _ = game.reset(seed=4)
     assert (envs.reset([4, 5])[0, :, :, 3] == frame).all()
+    stack = [frame.copy()] * 4
     for _ in range(40):
         frame, reward, terminated, truncated, _ = game.step(0)
+        stack = [*stack[1:], frame.copy()]
         observations, rewards, dones, last, _ = envs.step(np.array([0, 0]))
         assert dones[0] == (terminated or truncated) and (0 in last) == (truncated and not terminated)
         assert rewards[0] == reward  # no sign: it is no Atari game
         if 0 in last:
-            assert (last[0][:, :, 3] == frame).all()
+            assert (last[0] == np.stack(stack, -1)).all()
             cuts += 1
         if dones[0]:
-            frame, _ = game.reset()
-        assert (observations[0, :, :, 3] == frame).all()
+            stack = [game.reset()[0].copy()] * 4
+        assert (observations[0] == np.stack(stack, -1)).all()
     envs.close()
     assert cuts >= 2
 
@@ -364,7 +343,7 @@ def test_version_5_of_a_game_skips_frames_once_and_its_sticky_actions_are_report
 
 
 # Pictures of other environments
-@pytest.mark.parametrize("shape", [(60, 80, 3), (60, 80, 1), (60, 80), (96, 96, 3), (84, 84, 3)])
+@pytest.mark.parametrize("shape", [(60, 80, 3), (60, 80, 1), (60, 80)])
 def test_pictures_of_any_size_become_gray_frames_and_rewards_stay_as_they_are(shape):
     env = make_env("Picture-v0", env_kwargs=f'{{"shape": {list(shape)}}}')
     assert env.observation_space == gym.spaces.Box(0, 255, (84, 84), np.uint8)
@@ -376,17 +355,10 @@ def test_pictures_of_any_size_become_gray_frames_and_rewards_stay_as_they_are(sh
     assert env.step(1)[1] == 3.5
 
 
-def test_it_trains_on_pictures_and_records_them(in_tmp_path):
-    folder = train(env_id="Picture-v0", total_timesteps=48, capture_video=True, checkpoints=1)
-    assert [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")][:1] == [5 * 3.5]
-    assert (folder / "videos" / "2.mp4").stat().st_size > 0
-
-
 # Training
-@pytest.mark.parametrize("options", [{}, {"bootstrap_truncated": True, "vectorization": "async", "precision": "bf16"}])
-def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(in_tmp_path, options):
-    undisturbed = train(exact_resume=True, **options)
-    folder = train(exact_resume=True, **options)
+def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(in_tmp_path):
+    options = {"bootstrap_truncated": True, "vectorization": "async", "precision": "bf16", "exact_resume": True}
+    undisturbed, folder = train(**options), train(**options)
     for last in (6, 4):
         (folder / "checkpoints" / f"{last}.pt").unlink()
     assert ppo.main(ppo.Args(resume=str(folder))) == folder
@@ -399,14 +371,9 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(in_tmp_path, option
 def test_acting_and_learning_go_by_the_same_policy(in_tmp_path, monkeypatch, precision):
     """The ratio is exactly 1 in the first minibatch of every update: the weights that act are cast as those that learn,
     and anew after each update."""
-    ratios, original = [], ppo.ppo_loss
-
-    def spied(log_prob, entropy, value, mb, *rest):
-        ratios.append((log_prob - mb.log_probs).exp().detach())
-        return original(log_prob, entropy, value, mb, *rest)
-
-    monkeypatch.setattr(ppo, "ppo_loss", spied)
+    losses = spy_on(monkeypatch, ppo, "ppo_loss")
     train(learning_rate=1e-2, precision=precision)
+    ratios = [(log_prob - mb.log_probs).exp() for (log_prob, _, _, mb, *_), _ in losses]
     assert len(ratios) == 12
     assert all((ratio - 1).abs().max() < 1e-4 for ratio in ratios[::2])
     assert all((ratio - 1).abs().max() > 1e-4 for ratio in ratios[1::2])
@@ -420,8 +387,8 @@ def test_actions_are_drawn_from_the_softmax():
     obs = torch.zeros((100, 84, 84, 4), dtype=torch.uint8)
     p = torch.tensor([0.0, 1.0, 2.0]).softmax(0)
     with torch.no_grad():
-        actions = torch.cat([agent.get_action(obs, agent.draw_noise(100)) for _ in range(40)])
-        assert (actions.bincount(minlength=3) / 4000).tolist() == pytest.approx(p.tolist(), abs=0.03)
+        actions = torch.cat([agent.get_action(obs, agent.draw_noise(100)) for _ in range(10)])
+        assert (actions.bincount(minlength=3) / 1000).tolist() == pytest.approx(p.tolist(), abs=0.06)
         actions, log_prob, value = agent.get_action_and_value(obs, agent.draw_noise(100))
         assert torch.allclose(log_prob, p.log()[actions], atol=1e-6)
         evaluated, entropy, evaluated_value = agent.evaluate_actions(obs, actions)
@@ -444,11 +411,6 @@ def test_bf16_computes_the_convolutions_in_bfloat16_and_the_rest_in_float32():
     assert not torch.equal(results[0][2], results[1][2])
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
-def test_memory_that_is_freed_stays_with_the_process(in_tmp_path):
-    assert freed(ppo, **SMALL | {"env_id": "environments_atari:Noise-v0", "total_timesteps": 24}) < 2**26
-
-
 def test_evaluation_plays_whole_games_and_repeats_them(fake, in_tmp_path):
     fake(losses=(100, 140, 180), lives=3, pay=lambda k: 5.0 * (k % 60 == 0))
     folder = train(env_id="FakeAtari-v0", total_timesteps=24, checkpoints=1)
@@ -459,17 +421,18 @@ def test_evaluation_plays_whole_games_and_repeats_them(fake, in_tmp_path):
     assert games == list(ppo.evaluate(checkpoint, args, 3))
 
 
-def test_it_learns_to_catch_a_ball(in_tmp_path):
-    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 2, "total_timesteps": 8192}
-    folder = train(env_id="Catch-v0", learning_rate=2e-3, vf_coef=0.05, checkpoints=1, **sizes)
+def test_it_learns_to_catch_a_ball(in_tmp_path, monkeypatch):
+    monkeypatch.setattr(ppo, "Agent", small_agent(ppo))
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 6144}
+    folder = train(env_id="Catch-v0", learning_rate=4e-3, vf_coef=0.05, checkpoints=1, **sizes)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
-    assert np.mean(returns[:200]) < -1  # chance catches about one ball in four
-    assert np.mean(returns[-200:]) > -0.5  # six standard errors above it
+    assert np.mean(returns[:200]) < -1.5  # chance catches about one ball in four
+    assert np.mean(returns[-200:]) > -0.7  # four standard errors above it
 
 
 # The command line
 def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
-    options = SMALL | {"env_id": BREAKOUT, "num_envs": 2, "total_timesteps": 32, "checkpoints": 2}
+    options = SMALL | {"env_id": BREAKOUT, "num_envs": 2, "total_timesteps": 16, "checkpoints": 1}
     stdout, stderr = run(*words(**options), "--vectorization", "async", script=SCRIPT)
     (folder,) = in_tmp_path.glob("runs/BreakoutNoFrameskip-v4__ppo_atari__1__*")
     assert stderr == "" and "100%" in stdout and "sticky" not in stdout
@@ -481,42 +444,6 @@ def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
     assert abs(frames - int(episode["episodic_length"])) <= 20 and capture.get(cv2.CAP_PROP_FPS) == 15
     whole, picture = capture.read()
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1  # the game itself, in color
-
-
-def wait_for_workers(group):
-    """Returns once no process of the group is left, but for those that have ended and nobody has waited for."""
-    for _ in range(400):
-        stats = []
-        for file in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # of a process that ends meanwhile
-                stats.append(file.read_text().rpartition(")")[2].split())
-        if not any(int(session) == group and status != "Z" for status, _, _, session, *_ in stats):
-            return
-        time.sleep(0.05)
-    pytest.fail("a worker is left")
-
-
-ASYNC = SMALL | {"env_id": "environments_atari:Noise-v0", "vectorization": "async"}
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_a_signal_to_all_processes_ends_the_run_and_its_workers(in_tmp_path, number, status):
-    """As from a terminal, `timeout`, torchrun or Slurm."""
-    typed = words(**ASYNC | {"total_timesteps": 10_008, "checkpoints": 1})
-    process = start(*typed, script=SCRIPT, start_new_session=True)
-    while not any(file.read_text().count("\n") > 2 for file in Path().glob("runs/*/metrics.csv")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    os.killpg(process.pid, number)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == status
-    if number != signal.SIGKILL:
-        (folder,) = Path().glob("runs/*")
-        assert stderr == "\nstopping after this update\n" and "go on with: python" in stdout
-        (checkpoint,) = (folder / "checkpoints").iterdir()
-        assert int(checkpoint.stem) == len(rows(folder, "metrics.csv"))
-    wait_for_workers(process.pid)
 
 
 @pytest.mark.parametrize(
