@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from types import SimpleNamespace
 
+import cv2
 import environments_atari  # noqa: F401 (registers them)
 import envpool
 import gymnasium as gym
@@ -15,8 +16,7 @@ import ppo_atari
 import ppo_atari_envpool as ppo
 import pytest
 import torch
-import torch.nn as nn
-from helpers import TESTS, assert_same_state, error_line, rows, run, state, type_here, words
+from helpers import TESTS, assert_same_state, error_line, rows, run, small_agent, state, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_envpool.py"
 # 6 updates of 24 steps, checkpoints after 2, 4 and 6
@@ -167,12 +167,10 @@ def test_rewards_are_signs_and_returns_are_not():
 
 
 def test_the_seeds_reach_the_games():
-    def opening(seed):
-        envs = make_envs("MsPacman-v5", 1)
-        return np.array([envs.reset([seed]), *(envs.step(np.array([0]))[0] for _ in range(60))])
-
-    assert (opening(4) == opening(4)).all()
-    assert (opening(4) != opening(5)).any()
+    envs = make_envs("MsPacman-v5", 3)
+    envs.reset([4, 4, 5])
+    one, same, other = np.array([envs.step(np.zeros(3, np.int32))[0] for _ in range(60)]).swapaxes(0, 1)
+    assert (one == same).all() and (one != other).any()
 
 
 def test_every_start_has_seeds_of_its_own(train):
@@ -201,7 +199,7 @@ def poisoned(monkeypatch, when):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"norm_adv": False, "target_kl": 1e-9, "update_epochs": 3}, {"precision": "bf16"}]
+    "options", [{}, {"norm_adv": False, "target_kl": 1e-9, "update_epochs": 3, "precision": "bf16"}]
 )
 def test_steps_that_only_begin_an_episode_change_nothing(train, monkeypatch, options):
     clean = train(**options)
@@ -286,12 +284,6 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train):
     assert logged(folder) == logged(undisturbed)
 
 
-def test_games_of_envpool_play_the_same_on_any_number_of_threads(in_tmp_path):
-    options = SMALL | {"env_id": "Breakout-v5", "num_steps": 32, "total_timesteps": 192}
-    one, other = (ppo.main(ppo.Args(**options, env_threads=threads)) for threads in (1, 3))
-    assert_same_state(state(one, 2), state(other, 2))
-
-
 def test_a_compiled_policy_learns_the_same(train):
     options = {"total_timesteps": 48, "anneal_clip": True}
     plain, compiled = train(**options), train(**options, compile=True)
@@ -303,35 +295,22 @@ def test_a_compiled_policy_learns_the_same(train):
     assert weights.keys() == state(plain, 2)["model"].keys()  # and are loaded without a compiler
 
 
-class SmallAgent(ppo.Agent):
-    """The agent with a network that learns in seconds."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        layers = nn.AvgPool2d(12), nn.Flatten(), ppo.layer_init(nn.Linear(4 * 7 * 7, 512)), nn.ReLU()
-        self.network = nn.Sequential(*layers)
-
-
 def test_it_learns_to_catch_a_ball(train, monkeypatch):
-    monkeypatch.setattr(ppo, "Agent", SmallAgent)
-    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 15_360}
-    folder = train(env_id="Catch-v0", learning_rate=2e-3, checkpoints=1, **sizes)
+    monkeypatch.setattr(ppo, "Agent", small_agent(ppo))
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 4, "total_timesteps": 7168}
+    folder = train(env_id="Catch-v0", learning_rate=4e-3, vf_coef=0.05, checkpoints=1, **sizes)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
-    assert np.mean(returns[:200]) < 0  # chance catches about one ball in four
-    assert np.mean(returns[-200:]) > 1
+    assert np.mean(returns[:200]) < -1.5  # chance catches about one ball in four
+    assert np.mean(returns[-200:]) > -0.7  # four standard errors above it
 
 
 # The command line
-def test_as_typed_it_trains_records_resumes_and_evaluates(in_tmp_path, capsys):
-    cv2 = pytest.importorskip("cv2")
-    options = SMALL | {"env_id": "Breakout-v5", "num_envs": 2, "total_timesteps": 32, "checkpoints": 2}
+def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
+    options = SMALL | {"env_id": "Breakout-v5", "num_envs": 2, "total_timesteps": 16, "checkpoints": 1}
     stdout, stderr = run(*words(**options), script=SCRIPT)
     (folder,) = in_tmp_path.glob("runs/Breakout-v5__ppo_atari_envpool__1__*")
     assert stderr == "" and "100%" in stdout
     assert json.loads((folder / "config.json").read_text())["versions"]["envpool"] == envpool.__version__
-    (folder / "checkpoints" / "2.pt").unlink()
-    type_here("--resume", folder, script=SCRIPT)
-    capsys.readouterr()
     type_here("--evaluate", folder, "--episodes", 1, "--capture-video", "--deterministic", script=SCRIPT)
     stdout, stderr = capsys.readouterr()
     (episode,) = rows(folder, "evaluation.csv")
@@ -368,16 +347,10 @@ def test_a_missing_envpool_is_named(in_tmp_path, monkeypatch, capsys):
     assert end.value.code == 2 and "envpool" in error_line(capsys.readouterr().err, ppo)
 
 
-def test_another_task_of_envpool_with_such_pixels_is_legal():
-    envs = make_envs("SimplerBasic-v1", 1)  # VizDoom
-    assert envs.observation_space.shape == (84, 84, 4) and isinstance(envs.action_space, gym.spaces.Discrete)
-
-
 def test_threads_follow_the_cores_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 6})
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # torchrun sets it, for torch
     assert ppo.VectorEnv(ppo.Args(), 1).make.keywords["num_threads"] == 3
     assert ppo.VectorEnv(ppo.Args(env_threads=2), 1).make.keywords["num_threads"] == 2
-    for processes, threads in (("2", 1), ("8", 1)):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
-        assert ppo.VectorEnv(ppo.Args(), 1).make.keywords["num_threads"] == threads
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert ppo.VectorEnv(ppo.Args(), 1).make.keywords["num_threads"] == 1
