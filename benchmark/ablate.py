@@ -1,27 +1,21 @@
-"""What each detail is worth: takes them out one at a time, trains, and measures the difference.
+"""Takes details out one at a time, trains, and measures the difference.
 
     python benchmark/ablate.py run --workers 2         the runs of the core details; typed again, it goes on
     python benchmark/ablate.py run --suite continuous --env-ids HalfCheetah-v4 --num-seeds 3 --only cont-6 core-7
     python benchmark/ablate.py status                  what is done of them
     python benchmark/ablate.py keep                    finished runs into benchmark/results
     python benchmark/ablate.py report                  tables and pictures in docs/, from what is kept there
-    python benchmark/ablate.py scripts                 the changed scripts, and a sweep.py command for each
 
 benchmark/ablations/manifest.toml names the details and what stands in the place of each; the changes are diffs beside
-it. They are applied to copies of the scripts in runs/ablations/scripts, whose runs get names of their own, such as
-ppo_numpy-without-core-7. The runs are sweep.py's: it skips what is done and resumes what was interrupted. They go
-through all details with one seed, then with the next, one environment after the other. A run whose loss is no longer
-finite ends with status 1; `keep --broken` keeps what such runs had until then.
+it, applied to copies of the scripts in runs/ablations/scripts. The runs are sweep.py's: all details with one seed, then
+with the next, one environment after the other. `keep --broken` also keeps what runs had until they broke.
 
-A difference is that of a run and the run of the untouched script with the same seed, mean over the seeds, with a 95%
-interval (shared.mean_interval). The untouched run is one of the same machine, since another one rounds otherwise. What
-is compared is the mean return of the last 100 episodes, and the area under the curve: the mean of the same number over
-the steps, from the first episode's end on.
+A run is compared with the untouched script's of the same seed and machine, since another machine rounds otherwise.
 """
 
 import os
-import shlex
 import tomllib
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,6 +29,7 @@ from shared import LEAST_SEEDS, RESULTS, ROOT, Run, fail, markdown
 
 ABLATIONS = ROOT / "benchmark" / "ablations"
 DOCS = ROOT / "docs"
+FOLDER = Path("runs/ablations")  # of the changed scripts, and of their runs
 POINTS = 201  # of a curve
 LINEAR = 10  # differences beyond are drawn on a logarithmic scale where one is far larger than the others
 ELSEWHERE = ", another machine"
@@ -43,21 +38,17 @@ BY_CHANCE = (LEAST_SEEDS, 10), (1 / 12, 1 / 19)  # seeds → share of intervals 
 
 @dataclass
 class Args:
-    action: tyro.conf.Positional[Literal["run", "status", "keep", "report", "scripts"]]  # what to do
+    action: tyro.conf.Positional[Literal["run", "status", "keep", "report"]]  # what to do
     suite: str = "core"  # which scripts, environments and details: a suite of the manifest
     only: list[str] = field(default_factory=list)  # ablations to run, instead of all of the suite
     env_ids: list[str] = field(default_factory=list)  # environments, instead of the suite's
-    start_seed: int = 1  # the first seed
-    num_seeds: int | None = None  # seeds from there, instead of as many as the suite says
-    broken: bool = False  # `keep` stores what runs had that broke, too
-    arguments: str = ""  # further arguments for all the runs, as one string after =: --arguments="--num-envs 8"
+    num_seeds: int | None = None  # seeds from 1 on, instead of as many as the suite says
     workers: int = 1  # runs at a time
-    threads: int | None = None  # CPU threads of a run; the cores are shared out if not given
-    folder: Path = Path("runs/ablations")  # takes the changed scripts, and the runs and logs below it
+    broken: bool = False  # `keep` stores what runs had that broke, too
 
 
 # ------------------------------------------------------------------------------------------------------------ The diffs
-@dataclass(frozen=True)
+@dataclass
 class Ablation:
     name: str
     instead: str  # what stands in the detail's place
@@ -66,20 +57,13 @@ class Ablation:
     tag: str = ""
     idle: str = ""  # why it isn't trained
 
+    def __post_init__(self):
+        self.title = f"{self.instead} (turned on)" if self.on else self.instead
+        self.link = f"[{self.tag}](details.md#{self.tag})"
+
     @property
     def diff(self) -> Path:
         return ABLATIONS / f"{self.name}.diff"
-
-    @property
-    def title(self) -> str:
-        return f"{self.instead} (turned on)" if self.on else self.instead
-
-    @property
-    def link(self) -> str:
-        return f"[{self.tag}](details.md#{self.tag})"
-
-    def exp_name(self, script: str) -> str:
-        return f"{script}-{'with' if self.on else 'without'}-{self.name}"
 
 
 @cache
@@ -97,17 +81,15 @@ def hunks(diff: Path) -> dict[str, list[tuple[str, str]]]:
     """What a diff changes, by script: pairs of the lines that are there and those that come in their place, each with
     the lines around them."""
     changes = {}
-    for line in diff.read_text("utf-8").splitlines(keepends=True) if diff.is_file() else []:
-        if line.startswith("--- "):
-            script = Path(line.split()[1]).stem
-            changes[script] = []
-        elif line.startswith("@@"):
-            changes[script].append(["", ""])
-        elif line[0] in " -+" and changes and changes[script]:
-            if line[0] != "+":
-                changes[script][-1][0] += line[1:]
-            if line[0] != "-":
-                changes[script][-1][1] += line[1:]
+    text = diff.read_text("utf-8") if diff.is_file() else ""
+    for of_script in f"\n{text}".split("\n--- ")[1:]:
+        script = Path(of_script.split()[0]).stem
+        changes[script] = []
+        for hunk in of_script.split("\n@@")[1:]:
+            lines = f"{hunk}\n".splitlines(keepends=True)[1:]
+            before = "".join(line[1:] for line in lines if line[0] in " -")
+            after = "".join(line[1:] for line in lines if line[0] in " +")
+            changes[script].append((before, after))
     return changes
 
 
@@ -121,155 +103,72 @@ def changed(ablation: Ablation, script: str) -> str:
     for before, after in changes:
         found = text.count(f"\n{before}")
         if found != 1:
-            first = before.strip().splitlines()[0].strip()
-            lines = f'the lines of {script}.py that it changes, from "{first}" on'
-            fail(f"{ablation.diff.name}: {lines}, are there {found} times; make it anew, as manifest.toml says")
+            lines = f'the lines from "{before.strip().splitlines()[0].strip()}" on are in {script}.py {found} times'
+            fail(f"{ablation.diff.name}: {lines}; make it anew, as manifest.toml says")
         text = text.replace(f"\n{before}", f"\n{after}")
     return text[1:]
 
 
-def commands_of(suite: dict, ablations: list[Ablation]) -> dict[str, tuple[str, str]]:
-    """By ablation, "" first for the untouched script: the name of the script, and the command line from the folder."""
-    script = suite["script"]
-    found = {"": (script, f"python scripts/{script}.py {suite['arguments']}".strip())}
-    for one in ablations:
-        if one.flag:
-            flag = f" {one.flag} --exp-name {one.exp_name(script)}"  # what is typed last counts
-            found[one.name] = script, f"{found[''][1]}{flag}"
-        else:
-            name = one.exp_name(script)
-            found[one.name] = name, f"python scripts/{name}.py {suite['arguments']}".strip()
-    return found
-
-
-def write_scripts(suite: dict, ablations: list[Ablation], folder: Path) -> None:
-    """Writes the untouched script and the changed ones, where they are not there already."""
-    texts = {suite["script"]: (ROOT / "cleanrl" / f"{suite['script']}.py").read_text("utf-8")}
-    texts |= {one.exp_name(suite["script"]): changed(one, suite["script"]) for one in ablations if not one.flag}
-    for name, text in texts.items():
-        path = folder / "scripts" / f"{name}.py"
-        try:
-            if not path.is_file() or path.read_text("utf-8") != text:
-                shared.write_atomically(path, text)
-        except OSError as error:
-            fail(f"--folder {folder}: can't be written ({error.strerror}); name another folder")
-
-
 # ------------------------------------------------------------------------------------------------------------- The runs
-def chosen(args: Args) -> tuple[dict, list[Ablation]]:
-    """The suite as the arguments have it, and its ablations."""
+def chosen(args: Args) -> dict:
+    """The suite as the arguments have it."""
     suites = manifest()["suites"]
     if args.suite not in suites:
         fail(f"--suite {args.suite}: there is none of this name; there are {', '.join(suites)}")
     suite = suites[args.suite] | {"name": args.suite}
-    for option, typed, there in (("only", args.only, suite["ablations"]), ("env-ids", args.env_ids, suite["env_ids"])):
-        unknown = sorted(set(typed) - set(there))
+    for key, typed in (("ablations", args.only), ("env_ids", args.env_ids)):
+        unknown = sorted(set(typed) - set(suite[key]))
         if unknown:
-            fail(f"--{option} {' '.join(unknown)}: not in the suite, which has {' '.join(there)}; see manifest.toml")
-    for name, least in {"num_seeds": 1, "workers": 1, "threads": 1, "start_seed": 0}.items():
-        value = getattr(args, name)
-        if value is not None and value < least:
-            fail(f"--{name.replace('_', '-')} {value}: must be {least} or more")
-    suite["env_ids"] = args.env_ids or suite["env_ids"]
+            fail(f"{' '.join(unknown)}: not in the suite, which has {' '.join(suite[key])}; see manifest.toml")
+        suite[key] = typed or suite[key]
     suite["num_seeds"] = args.num_seeds or suite["num_seeds"]
-    suite["arguments"] = f"{suite.get('arguments', '')} {args.arguments}".strip()
-    try:
-        shlex.split(args.arguments)
-    except ValueError:
-        fail(f"--arguments {args.arguments}: has a quote without its second one; add it")
-    wanted = [all_ablations()[name] for name in args.only or suite["ablations"]]
-    script = shlex.quote(str(ROOT / "cleanrl" / f"{suite['script']}.py"))
-    sweep.make_jobs(sweep.Args(env_ids=suite["env_ids"], command=f"python {script} {suite['arguments']}"))  # complains
-    return suite, wanted
+    if min(suite["num_seeds"], args.workers) < 1:
+        fail("--num-seeds and --workers: must be 1 or more")
+    return suite
 
 
-def make_jobs(args: Args, suite: dict, ablations: list[Ablation]) -> list[sweep.Job]:
-    """The runs, in the order in which they are made; goes to the folder, which they are relative to."""
-    os.chdir(args.folder)
-    commands = commands_of(suite, ablations)
+def make_jobs(suite: dict) -> list[sweep.Job]:
+    """The runs, in the order in which they are made. Writes the scripts, and goes to the folder that has them."""
+    script = suite["script"]
+    arguments = suite.get("arguments", "")
+    texts = {script: (ROOT / "cleanrl" / f"{script}.py").read_text("utf-8")}
+    commands = {"untouched": f"python scripts/{script}.py {arguments}"}
+    for one in [all_ablations()[name] for name in suite["ablations"]]:
+        name = f"{script}-{'with' if one.on else 'without'}-{one.name}"
+        if one.flag:
+            commands[one.name] = f"python scripts/{script}.py {arguments} {one.flag} --exp-name {name}"
+        else:
+            texts[name] = changed(one, script)
+            commands[one.name] = f"python scripts/{name}.py {arguments}"
+    for name, text in texts.items():
+        shared.write_atomically(FOLDER / "scripts" / f"{name}.py", text)
+    os.chdir(FOLDER)
     jobs = []
-    for name, (_, command) in commands.items():
-        sizes = {"num_seeds": suite["num_seeds"], "start_seed": args.start_seed}
-        for job in sweep.make_jobs(sweep.Args(env_ids=suite["env_ids"], command=command, **sizes)):
-            job.point = [name or "untouched"]
+    for name, command in commands.items():
+        wanted = sweep.Args(env_ids=suite["env_ids"], command=command, num_seeds=suite["num_seeds"])
+        for job in sweep.make_jobs(wanted):
+            job.point = [name]
             jobs.append(job)
-    order = [name or "untouched" for name in commands]
-    return sorted(jobs, key=lambda job: (suite["env_ids"].index(job.env_id), job.seed, order.index(job.point[0])))
+    return sorted(jobs, key=lambda job: (suite["env_ids"].index(job.env_id), job.seed))
 
 
-def there_already(args: Args, suite: dict, ablations: list[Ablation]) -> list[sweep.Job]:
-    """The jobs of a folder that `run` has made, with their states."""
-    for script, _ in commands_of(suite, ablations).values():
-        if not (args.folder / "scripts" / f"{script}.py").is_file():
-            fail(f"--folder {args.folder}: has no scripts/{script}.py; `run` with the same options makes it")
-    jobs = make_jobs(args, suite, ablations)
+def keep(jobs: list[sweep.Job], suite: dict, broken: bool) -> None:
+    """Stores finished runs, each with the name of the untouched run beside it."""
     sweep.look(jobs)
-    return jobs
-
-
-def print_status(jobs: list[sweep.Job]) -> int:
-    """A row for each ablation: how many of its runs are in which state, by environment. Returns the exit status."""
-    environments = list(dict.fromkeys(job.env_id for job in jobs))
-    rows = [["", *environments]]
-    for point in dict.fromkeys(job.point[0] for job in jobs):
-        row = [point]
-        for environment in environments:
-            row.append(sweep.count_states([x for x in jobs if (x.point[0], x.env_id) == (point, environment)]))
-        rows.append(row)
-    shared.table(rows)
-    done = sum(job.state == "done" for job in jobs)
-    print(f"{done} of {len(jobs)} runs are done", flush=True)
-    return 0 if done == len(jobs) else 1
-
-
-def run(args: Args) -> int:
-    suite, ablations = chosen(args)
-    write_scripts(suite, ablations, args.folder)
-    jobs = make_jobs(args, suite, ablations)
-    status = sweep.make_runs(jobs, sweep.Args(workers=args.workers, threads=args.threads))
-    print_status(jobs)
-    return status
-
-
-def keep(args: Args) -> int:
-    """Stores finished runs of the scripts as they are in the folder, each with the name of the untouched run beside
-    it."""
-    suite, ablations = chosen(args)
-    jobs = there_already(args, suite, ablations)
     base = shared.version(Path("scripts", f"{suite['script']}.py"))
     runs = {}
-    for job in jobs:
-        folders = sweep.matching_runs(job)
-        broke = args.broken and job.state in ("interrupted", "queued") and folders
-        if job.state != "done" and not (broke and sweep.last_checkpoint(folders[-1])):
-            continue
-        one = shared.run_of_folder(folders[-1])
-        one.script = suite["script"]
-        one.stopped_at = None if job.state == "done" else int(one.steps[-1])
+    wanted = ["done", "interrupted"] if broken else ["done"]
+    for job in [job for job in jobs if job.state in wanted]:
+        run = shared.run_of_folder(sweep.matching_runs(job)[-1])
+        run.script = suite["script"]
+        run.stopped_at = None if job.state == "done" else int(run.steps[-1])
         name = "" if job.point == ["untouched"] else job.point[0]
-        one.ablation = {"suite": suite["name"], "name": name, "base": base}
-        if args.arguments:
-            one.ablation["arguments"] = args.arguments
-        if name and ("", job.env_id, job.seed) in runs:
-            one.ablation["beside"] = runs["", job.env_id, job.seed].name
-        runs[name, job.env_id, job.seed] = one
-    if not runs:
-        fail(f"--folder {args.folder}: none of its runs has ended; see `status`")
+        run.ablation = {"suite": suite["name"], "name": name, "base": base}
+        if ("", job.env_id, job.seed) in runs:
+            run.ablation["beside"] = runs["", job.env_id, job.seed].name
+        runs[name, job.env_id, job.seed] = run
     added = shared.append_runs(list(runs.values()), "ablations", RESULTS)
     print(f"{added} runs added to {RESULTS}; `python benchmark/ablate.py report` makes the tables anew")
-    return 0
-
-
-def scripts(args: Args) -> int:
-    """Writes the changed scripts, and prints a command for each, to make its runs elsewhere."""
-    suite, ablations = chosen(args)
-    write_scripts(suite, ablations, args.folder)
-    sizes = f"--env-ids {shlex.join(suite['env_ids'])} --num-seeds {suite['num_seeds']} --start-seed {args.start_seed}"
-    tool = shlex.quote(sweep.__file__)
-    for _, command in commands_of(suite, ablations).values():
-        typed = f"python {tool} {sizes} --command {shlex.quote(command)}"
-        print(f"(cd {shlex.quote(str(args.folder))} && {typed})")
-    return 0
 
 
 # ---------------------------------------------------------------------------------------------------- What was measured
@@ -278,7 +177,7 @@ class Cell:
     """An ablation in an environment, beside the untouched script; (S,) by the seeds that both have."""
 
     runs: list[Run]
-    untouched: list[Run]  # those of the same machine where they were kept, since another one rounds otherwise
+    untouched: list[Run]  # those of the same machine, where they were kept
     last: np.ndarray  # (S,) differences of the last 100 episodes' mean return
     area: np.ndarray  # (S,) differences of the area under the curve, divided by the steps
 
@@ -287,74 +186,79 @@ Suite = dict[str, dict[str, Cell]]  # environment → ablation → its cell; "" 
 
 
 def area(run: Run) -> float:
-    """The mean over the steps, from the first episode's end on, of the mean return of the last 100 episodes; it stays
-    what it was when a run diverges."""
+    """The mean over the steps, from the first episode's end on, of the last 100 episodes' mean return; it stays what it
+    was when a run diverges."""
     grid = np.linspace(0, run.arguments["total_timesteps"], POINTS)
     return float(np.nanmean(shared.curve(run.steps, run.returns, grid)))
 
 
-def largest(groups: dict, what: str):
-    """The group with most runs; says when others are left out."""
+def largest(runs: list[Run], kind) -> list[Run]:
+    """The runs of the kind that most are of; says when others are left out."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[kind(run)].append(run)
     if len(groups) > 1:
-        print(f"{what}: fewer runs are of another version, or with other --arguments; they are left out")
-    return max(groups.values(), key=len, default=())
+        what = f"{runs[0].ablation['suite']} {runs[0].ablation['name']} on {runs[0].env_id}"
+        print(f"{what}: fewer runs are of another version, or longer or shorter; they are left out")
+    return max(groups.values(), key=len, default=[])
 
 
 def load() -> dict[str, Suite]:
-    """The kept runs by suite: of each environment those of one version and the same --arguments that are most."""
+    """The kept runs by suite: of each environment those of one version and length that are most."""
     kept = shared.kept_runs("ablations", RESULTS)
     by_name = {run.name: run for run in [*kept, *shared.kept_runs("beside", RESULTS)]}
-    environments = {}
-    for run in kept:
-        groups = environments.setdefault((run.ablation["suite"], run.env_id), {})
-        groups.setdefault((run.ablation["base"], run.ablation.get("arguments")), []).append(run)
-    found = {}
+    found = defaultdict(dict)
     for suite, entry in manifest()["suites"].items():
         for env_id in entry["env_ids"]:
-            groups = environments.get((suite, env_id), {})
-            cells = cells_of(largest(groups, f"{suite} on {env_id}"), by_name, f"{suite} on {env_id}")
-            if "" in cells:
-                found.setdefault(suite, {})[env_id] = cells
+            runs = [run for run in kept if (run.ablation["suite"], run.env_id) == (suite, env_id)]
+            runs = largest(runs, lambda run: (run.ablation["base"], run.arguments["total_timesteps"]))
+            cells = cells_of(runs, by_name)
+            if cells:
+                found[suite][env_id] = cells
     return found
 
 
-def cells_of(runs: list[Run], by_name: dict[str, Run], what: str) -> dict[str, Cell]:
+def cells_of(runs: list[Run], by_name: dict[str, Run]) -> dict[str, Cell]:
     """The cells of one environment. Of several runs with one seed, of several machines, the first one counts."""
-    groups = {}
+    groups = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.seed, run.name), reverse=True):
-        groups.setdefault(run.ablation["name"], {}).setdefault(run.version, {})[run.seed] = run
-    of_seeds = {name: largest(versions, f"{what}, {name}") for name, versions in groups.items()}
-    baseline = of_seeds.get("", {})
+        groups[run.ablation["name"]].append(run)
+    baseline = {run.seed: run for run in groups[""]}
     cells = {}
-    for name, changed_runs in of_seeds.items():
-        pairs = []
-        for seed in sorted(changed_runs.keys() & baseline.keys()):
-            run = changed_runs[seed]
-            pairs.append((run, by_name.get(run.ablation.get("beside"), baseline[seed])))
-        if pairs:
-            last = np.array([run.result - untouched.result for run, untouched in pairs])
-            areas = np.array([area(run) - area(untouched) for run, untouched in pairs])
-            cells[name] = Cell([run for run, _ in pairs], [untouched for _, untouched in pairs], last, areas)
+    for name, group in groups.items():
+        of_seeds = {run.seed: run for run in largest(group, lambda run: run.version)}
+        own = [of_seeds[seed] for seed in sorted(of_seeds.keys() & baseline.keys())]
+        untouched = [by_name.get(run.ablation.get("beside"), baseline[run.seed]) for run in own]
+        if own:
+            last = np.array([run.result for run in own]) - [run.result for run in untouched]
+            areas = np.array([area(run) for run in own]) - [area(run) for run in untouched]
+            cells[name] = Cell(own, untouched, last, areas)
     return cells
-
-
-def in_words(differences: np.ndarray) -> str:
-    """−12.3 [−20.1, −4.0], bold where the interval leaves out 0."""
-    mean, low, high = shared.mean_interval(differences)
-    if len(differences) < LEAST_SEEDS:
-        return number(mean)
-    text = f"{number(mean)} [{number(low)}, {number(high)}]"
-    return f"**{text}**" if low > 0 or high < 0 else text
 
 
 def verdict(differences: np.ndarray) -> str:
     """What the interval says, in words; nothing where there is none."""
     _, low, high = shared.mean_interval(differences)
-    if len(differences) < LEAST_SEEDS:
+    if not np.isfinite(low):  # too few seeds
         return ""
     if low > 0:
         return "better"
     return "worse" if high < 0 else "no difference seen"
+
+
+def chip(differences: np.ndarray) -> str:
+    """▼ −12.3, ▲ +4.5, ≈, or nothing for too few seeds."""
+    mean = number(differences.mean())
+    return {"worse": f"▼ {mean}", "better": f"▲ {mean}", "no difference seen": "≈", "": ""}[verdict(differences)]
+
+
+def in_words(differences: np.ndarray) -> str:
+    """−12.3 [−20.1, −4.0], bold where the interval leaves out 0."""
+    mean, low, high = shared.mean_interval(differences)
+    if not verdict(differences):
+        return number(mean)
+    text = f"{number(mean)} [{number(low)}, {number(high)}]"
+    return f"**{text}**" if low > 0 or high < 0 else text
 
 
 def number(x: float) -> str:
@@ -374,20 +278,18 @@ def plain(environment: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- The page
 def results_table(cells: dict[str, Cell]) -> str:
     """Markdown: the differences in one environment, a row an ablation."""
-    rows, elsewhere = [], {}
+    rows = []
+    elsewhere = {}
     own = {run.name for run in cells[""].runs}
-    for name, ablation in all_ablations().items():
-        if name not in cells:
-            continue
-        cell = cells[name]
+    for ablation in [one for one in all_ablations().values() if one.name in cells]:
+        cell = cells[ablation.name]
         seeds = str(len(cell.runs))
-        stopped = sorted(run.total for run in cell.runs if run.stopped_at is not None)
+        stopped = [run.total for run in cell.runs if run.stopped_at is not None]
         if stopped:
-            seeds += f", {len(stopped)} diverged from step {stopped[0]:,} on"
-        others = {run.name: run for run in cell.untouched if run.name not in own}
-        if others:
+            seeds += f", {len(stopped)} diverged from step {min(stopped):,} on"
+        if not own.issuperset(run.name for run in cell.untouched):
             seeds += ELSEWHERE
-            elsewhere |= others
+            elsewhere |= {run.name: run for run in cell.untouched if run.name not in own}
         differences = [in_words(cell.last), number(np.median(cell.last)), in_words(cell.area)]
         rows.append([ablation.link, ablation.title, *differences, seeds])
     for runs, where in ((list(elsewhere.values()), ELSEWHERE), (cells[""].runs, "")):
@@ -395,8 +297,13 @@ def results_table(cells: dict[str, Cell]) -> str:
             results = [run.result for run in runs]
             numbers = np.mean(results), np.median(results), np.mean([area(run) for run in runs])
             rows.insert(0, ["untouched", "", *[shared.signed(x) for x in numbers], f"{len(runs)}{where}"])
-    header = ["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"]
-    return markdown(header, rows)
+    return markdown(["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"], rows)
+
+
+def cells_with(ablation: Ablation, suites: dict[str, Suite]) -> list[tuple[str, Cell]]:
+    """Environment and cell wherever the ablation was trained."""
+    columns = [column for suite in suites.values() for column in suite.items()]
+    return [(environment, cells[ablation.name]) for environment, cells in columns if ablation.name in cells]
 
 
 def list_of_all(suites: dict[str, Suite]) -> str:
@@ -407,23 +314,11 @@ def list_of_all(suites: dict[str, Suite]) -> str:
         if ablation.diff.is_file():
             ways.append(f"[{ablation.diff.name}](../benchmark/ablations/{ablation.diff.name})")
         seeds = max([len(cell.runs) for _, cell in cells_with(ablation, suites)], default=0)
-        trained = f"{seeds} of {LEAST_SEEDS} seeds" if seeds else "not measured"
-        if seeds >= LEAST_SEEDS:
-            trained = "yes"
-        elif ablation.idle:
-            trained = f"no: {ablation.idle}"
+        trained = f"no: {ablation.idle}" if ablation.idle else "not measured"
+        if seeds:
+            trained = "yes" if seeds >= LEAST_SEEDS else f"{seeds} of {LEAST_SEEDS} seeds"
         rows.append([ablation.link, ablation.title, ", ".join(ways), trained])
     return markdown(["detail", "in its place", "by", "trained"], rows)
-
-
-def cells_with(ablation: Ablation, suites: dict[str, Suite]) -> list[tuple[str, Cell]]:
-    """Environment and cell wherever the ablation was trained."""
-    found = []
-    for suite in suites.values():
-        for environment, cells in suite.items():
-            if ablation.name in cells:
-                found.append((environment, cells[ablation.name]))
-    return found
 
 
 def heat_map(suites: dict[str, Suite]) -> str:
@@ -439,22 +334,14 @@ def heat_map(suites: dict[str, Suite]) -> str:
     rows = []
     by_chance = []
     for name, ablation in all_ablations().items():
-        row = []
-        for cells in columns:
-            row.append(chip(cells[name].last) if name in cells else "")
-            if row[-1] and cells[name].last.any():
-                by_chance.append(np.interp(len(cells[name].last), *BY_CHANCE))
+        row = [chip(cells[name].last) if name in cells else "" for cells in columns]
         if any(row):
             rows.append([ablation.link, ablation.title, *row])
+        for cells, shown in zip(columns, row):
+            if shown and cells[name].last.any():
+                by_chance.append(np.interp(len(cells[name].last), *BY_CHANCE))
     text = f"Of these {len(by_chance)} intervals about {sum(by_chance):.0f} would leave out 0 by chance."
     return f"{markdown(header, rows)}\n{text}\n"
-
-
-def chip(differences: np.ndarray) -> str:
-    """▼ −12.3, ▲ +4.5, ≈, or nothing for too few seeds."""
-    signs = {"worse": "▼ ", "better": "▲ ", "no difference seen": "≈", "": ""}
-    words = verdict(differences)
-    return signs[words] + (number(differences.mean()) if words in ("worse", "better") else "")
 
 
 def studies_table(suites: dict[str, Suite]) -> str:
@@ -463,12 +350,11 @@ def studies_table(suites: dict[str, Suite]) -> str:
     for tag, study in manifest()["studies"].items():
         ours = []
         for ablation in all_ablations().values():
-            of_words = {}
+            of_words = defaultdict(list)
             for environment, cell in cells_with(ablation, suites) if ablation.tag == tag else []:
-                if verdict(cell.last):
-                    of_words.setdefault(verdict(cell.last), []).append(plain(environment))
-            if of_words:
-                said = [f"{words} on {', '.join(where)}" for words, where in of_words.items()]
+                of_words[verdict(cell.last)].append(plain(environment))
+            said = [f"{words} on {', '.join(where)}" for words, where in of_words.items() if words]
+            if said:
                 ours.append(f"{ablation.title}: {', '.join(said)}")
         choice = f"[{tag}](details.md#{tag}) {study['choice']}"
         rows.append([choice, study["engstrom"], study["andrychowicz"], "; ".join(ours) or "not measured"])
@@ -477,10 +363,9 @@ def studies_table(suites: dict[str, Suite]) -> str:
 
 def worth(tag: str, suites: dict[str, Suite]) -> str:
     """Markdown for a detail's section: what was seen without it, a chip an environment, or why nothing was trained."""
-    lines, idle = [], ""
-    for ablation in all_ablations().values():
-        if ablation.tag != tag:
-            continue
+    lines = []
+    idle = ""
+    for ablation in [one for one in all_ablations().values() if one.tag == tag]:
         idle = idle or ablation.idle
         chips = [f"{plain(x)} {chip(cell.last)}" for x, cell in cells_with(ablation, suites) if verdict(cell.last)]
         if chips:
@@ -528,48 +413,48 @@ def draw_column(axis, cells: list[Cell | None]) -> None:
     axis.xaxis.set_major_formatter(lambda x, position: f"{x / 1e3:g}k" if abs(x) >= 1e3 else f"{x:g}")
 
 
-def made_by(suite: Suite) -> str:
-    """Markdown: the release that a suite was measured with, where its script has changed since."""
-    run = next(iter(suite.values()))[""].runs[0]
-    if run.version == shared.version(ROOT / "cleanrl" / f"{run.script}.py"):
-        return ""
-    return f"\nMeasured with release {run.release}; {run.script}.py has changed since.\n"
-
-
-def report(args: Args) -> int:
+def report() -> None:
     """Fills the blocks of docs/ablations.md and docs/details.md, and draws the pictures."""
     suites = load()
     tables = {"short": heat_map(suites), "list": list_of_all(suites), "studies": studies_table(suites)}
-    for suite, entry in manifest()["suites"].items():
-        tables[suite] = "Not measured.\n"
-        if suite in suites:
-            forest(suites[suite], RESULTS / f"ablations_{suite}.svg")
-            tables[suite] = (
-                f"![differences, {suite}](../benchmark/results/ablations_{suite}.svg)\n{made_by(suites[suite])}"
-            )
+    for name, entry in manifest()["suites"].items():
+        suite = suites.get(name, {})
         for env_id in entry["env_ids"]:
-            cells = suites.get(suite, {}).get(env_id)
+            cells = suite.get(env_id)
             text = f'<div class="changes" markdown>\n\n{results_table(cells)}\n</div>\n' if cells else "Not measured.\n"
-            tables[f"{suite} {env_id}"] = text
+            tables[f"{name} {env_id}"] = text
+        tables[name] = "Not measured.\n"
+        if suite:
+            forest(suite, RESULTS / f"ablations_{name}.svg")
+            tables[name] = f"![differences, {name}](../benchmark/results/ablations_{name}.svg)\n"
+            run = next(iter(suite.values()))[""].runs[0]
+            if run.version != shared.version(ROOT / "cleanrl" / f"{run.script}.py"):
+                tables[name] += f"\nMeasured with release {run.release}; {run.script}.py has changed since.\n"
     for name, text in tables.items():
         shared.fill(DOCS / "ablations.md", f"ablations {name}", f"\n{text}\n")
     for tag in {ablation.tag for ablation in all_ablations().values()}:
         shared.fill(DOCS / "details.md", f"worth {tag}", f"\n{worth(tag, suites)}\n")
-    runs = sum(len(cell.runs) for suite in suites.values() for cells in suite.values() for cell in cells.values())
-    print(f"{runs} runs: docs/ablations.md, docs/details.md, benchmark/results/ablations_*.svg")
+    print("docs/ablations.md, docs/details.md and benchmark/results/ablations_*.svg are those of the kept runs")
+
+
+def main(args: Args) -> int:
+    """Does what is typed; returns the exit status. Raises ValueError with one line for a mistake."""
+    if args.action == "report":
+        report()
+        return 0
+    suite = chosen(args)
+    jobs = make_jobs(suite)
+    if args.action == "run":
+        return sweep.make_runs(jobs, sweep.Args(workers=args.workers))
+    if args.action == "keep":
+        keep(jobs, suite, args.broken)
+    else:
+        sweep.print_status(jobs)
     return 0
 
 
-def status(args: Args) -> int:
-    suite, ablations = chosen(args)
-    return print_status(there_already(args, suite, ablations))
-
-
-ACTIONS = {"run": run, "status": status, "keep": keep, "report": report, "scripts": scripts}
-
 if __name__ == "__main__":
-    args = tyro.cli(Args, description=__doc__)
     try:
-        raise SystemExit(ACTIONS[args.action](args))
+        raise SystemExit(main(tyro.cli(Args, description=__doc__)))
     except ValueError as error:  # sweep.py's
         fail(str(error))
