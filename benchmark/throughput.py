@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
@@ -258,15 +259,14 @@ def in_child(function, *arguments) -> dict:
 
 def sides_of(args: Args, arguments: dict) -> Iterator[tuple[str, Callable[[], dict]]]:
     """What a round measures: key in the results, and the function that measures it."""
-    yield "script", lambda: measure_script(args, args.arguments, args.processes)
+    yield "script", partial(measure_script, args, args.arguments, args.processes)
     if args.against is not None:
-        yield "against", lambda: measure_script(args, args.against, 1)
+        yield "against", partial(measure_script, args, args.against, 1)
     in_parallel = arguments.get("vectorization") == "async" or "env_threads" in arguments
     for workers in [False, True] if in_parallel else [False]:
         for name, threads in SB3_THREADS.items() if args.sb3 else []:
             key = f"{name}, SubprocVecEnv" if workers else name
-            how = (arguments, threads, workers, args)
-            yield key, lambda how=how: in_child(measure_sb3, *how)
+            yield key, partial(in_child, measure_sb3, arguments, threads, workers, args)
 
 
 def measure_round(args: Args, arguments: dict) -> dict:
