@@ -1,9 +1,6 @@
 """What ppo_continuous_action.py adds to ppo.py: the nine details for continuous actions, and statistics that last."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +10,7 @@ import numpy as np
 import ppo_continuous_action as ppo
 import pytest
 import torch
-from helpers import error_line, rows
+from helpers import error_line, rows, run
 from scipy.stats import norm
 from test_details import spy  # noqa: F401 (a fixture)
 
@@ -64,8 +61,7 @@ gym.register("Recorder-v0", Recorder)
 gym.register("LimitedRecorder-v0", Recorder, max_episode_steps=5)
 gym.register("UnboundedRecorder-v0", Recorder, kwargs={"bound": np.inf})
 gym.register("DictRecorder-v0", Recorder, kwargs={"dictionary": True})
-for name in ("HalfCheetah-v4", "Ant-v4", "Walker2d-v5"):
-    gym.register(f"Fast{name}", lambda name=name, **options: Fast(gym.make(name, **options)), max_episode_steps=3)
+gym.register("FastAnt-v4", lambda **options: Fast(gym.make("Ant-v4", **options)), max_episode_steps=3)
 
 
 def new_agent(obs_dim, action_dim):
@@ -228,19 +224,16 @@ def test_statistics_are_in_the_checkpoint_and_evaluation_leaves_them(in_tmp_path
     player.play(seed=2)
     after = player.envs.state_dict()
     for name in ("observations", "returns"):
-        assert after[name]["count"] == saved[name]["count"]
-        assert torch.equal(after[name]["mean"], saved[name]["mean"]) and torch.equal(
-            after[name]["var"], saved[name]["var"]
-        )
+        assert all(torch.equal(torch.as_tensor(after[name][x]), torch.as_tensor(saved[name][x])) for x in saved[name])
 
 
-def test_a_policy_plays_worse_without_its_statistics(in_tmp_path):
-    folder = ppo.main(ppo.Args(env_id="Pendulum-v1", num_envs=4, num_steps=256, total_timesteps=2048))
+def test_a_policy_plays_otherwise_without_its_statistics(in_tmp_path):
+    folder = ppo.main(ppo.Args(env_id="Pendulum-v1", num_envs=4, num_steps=64, total_timesteps=256))
     player = ppo.load(folder, deterministic=True)
-    returns = [player.play(seed)["r"] for seed in range(3)]
-    assert returns == [player.play(seed)["r"] for seed in range(3)]
+    result = player.play(seed=1)["r"]
+    assert result == player.play(seed=1)["r"]
     player.envs.obs_statistics = ppo.RunningStatistics((3,))
-    assert returns != [player.play(seed)["r"] for seed in range(3)]
+    assert result != player.play(seed=1)["r"]
 
 
 def test_statistics_of_another_shape_are_one_line(in_tmp_path, capsys):
@@ -257,15 +250,14 @@ def test_statistics_of_another_shape_are_one_line(in_tmp_path, capsys):
 @pytest.mark.parametrize(
     "env_id, package",
     [
-        ("HalfCheetah-v5", "mujoco"), ("BipedalWalker-v3", "Box2D"), ("Pendulum-v1", "gymnasium"),
-        ("dm_control/cartpole-balance-v0", "shimmy"), ("HopperBulletEnv-v0", "pybullet"),
-        ("UnboundedRecorder-v0", "gymnasium"), ("DictRecorder-v0", "gymnasium"),
+        ("HalfCheetah-v5", "mujoco"), ("dm_control/cartpole-balance-v0", "shimmy"),
+        ("HopperBulletEnv-v0", "pybullet"), ("UnboundedRecorder-v0", "gymnasium"), ("DictRecorder-v0", "gymnasium"),
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore")
 def test_every_family_trains_and_a_resumed_run_ends_the_same(env_id, package, in_tmp_path):
     pytest.importorskip(package)
-    sizes = {"num_envs": 2, "num_steps": 64, "num_minibatches": 4, "total_timesteps": 512, "checkpoints": 2}
+    sizes = {"num_envs": 2, "num_steps": 32, "num_minibatches": 4, "total_timesteps": 256, "checkpoints": 2}
     folder = ppo.main(ppo.Args(env_id=env_id, exact_resume=True, bootstrap_truncated=True, **sizes))
     undisturbed = state(folder)
     (folder / "checkpoints/4.pt").unlink()
@@ -287,13 +279,10 @@ def test_missing_family_is_named_with_its_install_command(env_id, in_tmp_path, m
     assert not list(in_tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("module, env_id", [("mujoco", "HalfCheetah-v4"), ("Box2D", "BipedalWalker-v3")])
-def test_a_missing_simulator_is_named_with_its_install_command(module, env_id, in_tmp_path):
-    Path(f"{module}.py").write_text("raise ImportError", "utf-8")
-    command = [sys.executable, str(SCRIPT), "--env-id", env_id]
-    environment = {**os.environ, "PYTHONPATH": str(in_tmp_path)}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 2 and 'pip install "gymnasium[' in error_line(ended.stderr, ppo)
+def test_a_missing_simulator_is_named_with_its_install_command(in_tmp_path):
+    Path("mujoco.py").write_text("raise ImportError", "utf-8")
+    _, stderr = run("--env-id", "HalfCheetah-v4", script=SCRIPT, env={"PYTHONPATH": str(in_tmp_path)}, status=2)
+    assert 'pip install "gymnasium[' in error_line(stderr, ppo)
     assert not Path("runs").exists()
 
 
@@ -307,11 +296,10 @@ def test_environments_for_other_scripts_are_one_line(env_id, named, in_tmp_path,
     assert not list(in_tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["HalfCheetah-v4", "Ant-v4", "Walker2d-v5"])
 @pytest.mark.filterwarnings("ignore")
-def test_videos_follow_the_agent(name, in_tmp_path):
+def test_videos_follow_the_agent(in_tmp_path):
     sizes = {"num_steps": 4, "num_minibatches": 1, "update_epochs": 1, "total_timesteps": 4}
-    folder = ppo.main(ppo.Args(env_id=f"Fast{name}", capture_video=True, **sizes))
+    folder = ppo.main(ppo.Args(env_id="FastAnt-v4", capture_video=True, **sizes))
     red, green, blue = np.moveaxis(imageio.mimread(folder / "videos/1.mp4")[-1].astype(int), -1, 0)
     assert ((red > green) & (green > blue) & (red > blue + 40)).mean() > 0.004  # nothing but the agent is brown
 
@@ -328,14 +316,13 @@ def test_pybullets_agent_is_played_with_a_video(in_tmp_path):
     pytest.importorskip("pybullet")
     sizes = {"num_steps": 32, "num_minibatches": 1, "total_timesteps": 32, "checkpoints": 1}
     folder = ppo.main(ppo.Args(env_id="HopperBulletEnv-v0", **sizes))
-    command = [sys.executable, str(SCRIPT), "--evaluate", str(folder), "--capture-video", "--episodes", "2"]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 0 and (folder / "evaluation.mp4").stat().st_size > 1000, ended.stderr
+    run("--evaluate", str(folder), "--capture-video", "--episodes", "1", script=SCRIPT)
+    assert (folder / "evaluation.mp4").stat().st_size > 1000
 
 
 def test_inverted_pendulum_is_learned(in_tmp_path):
     pytest.importorskip("mujoco")
-    args = ppo.Args(env_id="InvertedPendulum-v5", total_timesteps=40_000, learning_rate=1e-3, update_epochs=4)
-    folder = ppo.main(args)
+    sizes = {"num_envs": 4, "num_steps": 256, "total_timesteps": 16_384, "checkpoints": 1}
+    folder = ppo.main(ppo.Args(env_id="InvertedPendulum-v5", learning_rate=1e-3, update_epochs=4, **sizes))
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
-    assert np.mean(returns[:20]) < 50 and np.mean(returns[-20:]) > 500
+    assert np.mean(returns[:20]) < 20 and np.mean(returns[-20:]) > 100
