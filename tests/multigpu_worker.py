@@ -50,8 +50,6 @@ def noted_adam_step(optimizer):
     if len(notes["gradients"]) < NOTED:
         notes["weights"].append([x.detach().clone() for x in parameters])
         notes["gradients"].append([x.grad.clone() for x in parameters])
-    elif os.environ.get("FAILING_RANK") == str(rank):
-        raise RuntimeError("this rank was told to fail")
     adam_step(optimizer)
     notes["steps"][-1] += 1
     notes["last_weights"] = parameters
