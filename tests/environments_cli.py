@@ -50,18 +50,6 @@ class MultiDiscrete(Constant):
         pass
 
 
-class NeedsRenderer(Constant):
-    """Draws with a package that is not installed."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-
-    def render(self):
-        import no_such_renderer  # noqa: F401
-
-
 class NoPicture(Constant):
     """Has a renderer that draws nothing."""
 
@@ -72,6 +60,13 @@ class NoPicture(Constant):
 
     def render(self):
         return None
+
+
+class NeedsRenderer(NoPicture):
+    """Draws with a package that is not installed."""
+
+    def render(self):
+        import no_such_renderer  # noqa: F401
 
 
 class FailingReset(Constant):
@@ -87,13 +82,8 @@ class WrongShape(Constant):
         return np.zeros(3), info
 
 
-class Film(Constant):
+class Film(NoPicture):
     """Pictures of an odd size, with as many bright columns as steps were taken."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
 
     def render(self):
         picture = np.zeros((45, 61, 3), np.uint8)
