@@ -131,15 +131,6 @@ def test_an_extra_life_ends_nothing(fake):
     assert env.step(2)[2]
 
 
-def test_a_seeded_reset_starts_a_new_game_in_the_middle_of_one(fake):
-    env = fake(losses=(100,), lives=2)
-    env.reset(seed=0)
-    play(env, [2] * 30)
-    assert fake.game.lives == 1
-    env.reset(seed=1)
-    assert fake.game.lives == 2 and len(fake.game.games) == 2
-
-
 # [atari-4]
 def test_every_episode_of_a_game_with_fire_begins_with_it(fake):
     env = fake(losses=(100, 140), lives=2)

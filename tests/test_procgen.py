@@ -111,16 +111,6 @@ def test_the_seed_seeds():
     assert not np.array_equal(one[0], frames(make_envs(), 2**31 - 2, steps=0)[0])
 
 
-def test_fresh_episodes_start_from_seeds_of_their_own(in_tmp_path, monkeypatch):
-    resets = spy_on(monkeypatch, ppo.VectorEnv, "reset")
-    small = {"num_levels": 0, "total_timesteps": 144, "exact_resume": True}
-    train(**small)
-    train(**small, seed=2)
-    starts = [(arguments[1][0], result) for arguments, result in resets if len(arguments[1]) == 3]
-    assert len({seed for seed, _ in starts}) == len(starts) == 6  # the first, and after each checkpoint but the last
-    assert not np.array_equal(starts[0][1], starts[1][1]) and not np.array_equal(starts[0][1], starts[3][1])
-
-
 def level_numbers(envs):
     envs.reset([1] * 60)
     return [int(info["level_seed"]) for info in envs.vector.get_info()]
