@@ -62,7 +62,8 @@ def test_the_defaults_are_train_procgen_s():
 # The games
 @pytest.mark.parametrize("game", ["coinrun", "fruitbot"])
 def test_a_game_steps_starts_anew_and_reports_its_episodes(game):
-    n, rng, rewards, reported = 32, np.random.default_rng(0), [[] for _ in range(32)], 0
+    n, rng, reported = 32, np.random.default_rng(0), 0
+    returns, lengths = np.zeros(n), np.zeros(n, int)
     envs = make_envs(game, threads=2, n=n)
     raw = procgen.ProcgenGym3Env(num=n, env_name=game, distribution_mode="easy", rand_seed=5, num_threads=2)
     assert np.array_equal(envs.reset([5] * n), raw.observe()[1]["rgb"])
@@ -75,13 +76,11 @@ def test_a_game_steps_starts_anew_and_reports_its_episodes(game):
         assert observations.dtype == envs.observation_space.dtype == np.uint8
         assert np.array_equal(observations, raw_observations["rgb"])  # of a next episode where one ended
         assert np.array_equal(dones, first)
-        for i in range(n):
-            rewards[i].append(float(raw_rewards[i]))
-        ended = [rewards[i] for i in np.flatnonzero(first)]
-        assert [episode["r"] for episode in episodes] == pytest.approx([sum(episode) for episode in ended], abs=1e-9)
-        assert [episode["l"] for episode in episodes] == [len(episode) for episode in ended]
-        for i in np.flatnonzero(first):
-            rewards[i] = []
+        returns += raw_rewards
+        lengths += 1
+        assert [episode["r"] for episode in episodes] == pytest.approx(returns[first], abs=1e-9)
+        assert [episode["l"] for episode in episodes] == lengths[first].tolist()
+        returns[first], lengths[first] = 0.0, 0
         reported += len(episodes)
         if reported >= 4:
             break
