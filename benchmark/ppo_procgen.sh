@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ppo_procgen.py on the three games with published results, three seeds, easy levels without a limit; then each once on
-# 200 levels, with levels that training never saw as the test set (evaluation.csv).
+# 200 levels, with levels that training never saw as the test set (levels.csv).
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 status=0

@@ -782,7 +782,7 @@ class Run:
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
         self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
-        self.rewards = []  # means of the steps in this update
+        self.rewards = []  # of each step in this update, summed over the environments
         self.kept = {}
         self.folder = None
         self.tracker = None

@@ -782,7 +782,7 @@ class Run:
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
         self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
-        self.rewards = []  # means of the steps in this update
+        self.rewards = []  # of each step in this update, summed over the environments
         self.kept = {}
         self.folder = None
         self.tracker = None
@@ -1274,7 +1274,7 @@ def resume_after_restart() -> None:
 
 # ------------------------------------------------------------------------------------------------------- Main
 def fail(message: str, status: int = 2):
-    """Ends the program with one line. Status 2: the user can mend it. Status 1: the run broke."""
+    """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
     if os.environ.get("RANK", "0") != "0":  # mostly the first process says it too, and torchrun ends this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(10)
