@@ -3,7 +3,7 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-details test-changes test-slurm test-docker results gallery docs lock clean
+.PHONY: train watch test check test-details test-changes test-slurm test-docker test-environments results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -37,6 +37,12 @@ test-slurm: .venv/test
 # Builds the Dockerfile without a daemon and runs every script in it, as root: apt-get install buildah crun debootstrap
 test-docker:
 	tests/docker_build.sh
+
+# Other people's environments, from PyPI: each package in a virtual environment of its own, and the table of
+# docs/other-environments.md
+test-environments: .venv/test
+	$(PYTHON) -m venv .venv/others && .venv/others/bin/python -m pip install --disable-pip-version-check --quiet uv
+	$(BIN)/python tests/other_environments.py
 
 # Rebuilds every table and picture of the pages from benchmark/results and benchmark/agents
 results: .venv/test
