@@ -33,14 +33,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, NamedTuple
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA reads it; without it, sums don't repeat bit for bit
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it for products that repeat bit for bit
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 import gymnasium as gym
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # imported later, it would hold the group, whose threads must end before Python does
+import torch.distributed.nn  # before there is a group, which its functions' defaults would keep until Python ends
 import torch.nn as nn
 import tyro
 
@@ -56,7 +56,7 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
-    exact_resume: bool = False  # fresh episodes after each checkpoint: resuming repeats each bit; a stop doesn't save
+    exact_resume: bool = False  # start new episodes after each checkpoint, so that resuming is bit-exact
     resume: str | None = None  # run folder to continue from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 10  # episodes that --evaluate plays
@@ -69,7 +69,7 @@ class Args:
     num_envs: int = 8  # environments that are stepped together, over all processes
     num_steps: int = 128  # steps of each environment in a rollout
     # processes
-    backend: Literal["nccl", "gloo"] = "nccl"  # between GPUs; CPUs always talk by gloo
+    backend: Literal["nccl", "gloo"] = "nccl"  # how GPUs exchange tensors; CPUs always use gloo
     device_ids: tuple[int, ...] = ()  # GPU of each process on this machine, say 0 0 1 1; by default 0, 1, 2 and so on
     # PPO
     learning_rate: float = 2.5e-4  # step size of Adam
@@ -88,10 +88,10 @@ class Args:
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL exceeds this, e.g. 0.015
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
     # speed
-    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU, all do)
+    torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if it's there
-    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
-    precision: Literal["fp32", "bf16"] = "fp32"  # of all but the heads; bf16 is faster; GPUs compute fp32 as TF32
+    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: 1 under torchrun
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster; in fp32 GPUs use TF32 for convolutions
     env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; None: its share of the cores
     compile: bool = False  # compile the policy by torch.compile, which takes a minute or two at the start
 
@@ -295,17 +295,18 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
 
 # ------------------------------------------------------------------------------------------------------------ Processes
 def average(x: torch.Tensor) -> torch.Tensor:
-    """The mean of a tensor over the processes, in place of it."""
+    """Averages a tensor over the processes, in place. Gradients don't flow through it."""
     dist.all_reduce(x)
     return x.div_(dist.get_world_size())
 
 
 def average_gradients(parameters: list[nn.Parameter]) -> None:
-    """Averages the gradients over the processes, all of them in one vector."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    """Averages the gradients over the processes, all in one vector. One that a process lacks counts as 0 there."""
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in trained]
     averages = average(torch.cat([gradient.flatten() for gradient in gradients]))
-    for gradient, mean in zip(gradients, averages.split([gradient.numel() for gradient in gradients])):
-        gradient.copy_(mean.view_as(gradient))
+    for parameter, mean in zip(trained, averages.split([parameter.numel() for parameter in trained])):
+        parameter.grad = mean.view_as(parameter)
 
 
 def gather(x) -> list:
@@ -320,19 +321,17 @@ def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
     rank = dist.get_rank()
     world_size = dist.get_world_size()
-    args = copy.copy(args)  # from here on, the arguments are those of this process's share
+    args = copy.copy(args)  # from here on, num_envs and batch_size are this process's share
     args.num_envs //= world_size
     args.total_timesteps //= world_size
     device = torch.device(args.device)
-    torch.manual_seed(args.seed)  # of the first weights
+    torch.manual_seed(args.seed)  # for the initial weights
     envs = VectorEnv(args, args.num_envs)
     agent = Agent(envs, args).to(device)
-    parameters = list(agent.parameters())
+    parameters = list(agent.parameters())  # of all that learns: only these are averaged over the processes
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     initial_rates = [group["lr"] for group in optimizer.param_groups]
-    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run gets their states back here
-    for tensor in agent.state_dict().values():
-        dist.broadcast(tensor, 0)  # [aux-2] the seed alone is enough only where torch is the same
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; --resume loads their states here
     if args.compile:
         agent.compile()  # its forward
 
@@ -351,6 +350,8 @@ def train(args: Args, run: "Run") -> None:
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
         for group, rate in zip(optimizer.param_groups, initial_rates):
             group["lr"] = rate * remaining if args.anneal_lr else rate  # [core-4]
+        for tensor in agent.state_dict().values():
+            dist.broadcast(tensor, 0)  # [aux-2] all begin with the first one's weights, and buffers if there are any
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update, rank]).generate_state(1).item())  # [aux-2]
@@ -358,7 +359,7 @@ def train(args: Args, run: "Run") -> None:
             next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())
             next_done = np.zeros(N, np.float32)
         noise = agent.draw_noise(T, N).to(device)
-        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps the weights that forward casts
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # forward casts weights only once
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
                 obs[step] = torch.from_numpy(next_obs)
                 dones[step] = next_done
@@ -397,14 +398,15 @@ def train(args: Args, run: "Run") -> None:
                 nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11]
                 optimizer.step()
             epoch_kl = average(torch.stack([x["losses/approx_kl"] for x in debug[-args.num_minibatches :]]).mean())
-            if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
+            if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3] the same in all processes
                 break
 
         # Log
         metrics = {"charts/learning_rate": optimizer.param_groups[0]["lr"]}
         for name in debug[0]:  # each is a mean over the minibatches and the processes
             metrics[name] = average(torch.stack([x[name] for x in debug]).mean()).item()  # [aux-2]
-        returns, values = np.concatenate(gather(np.stack([returns, values])), axis=-1)  # of all processes
+        returns = np.concatenate(gather(returns), axis=-1)  # of all processes
+        values = np.concatenate(gather(values), axis=-1)
         metrics["losses/explained_variance"] = math.nan
         if returns.var() > 0:
             metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var()
@@ -426,7 +428,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, fields, replace
 
 import filelock  # comes with torch
@@ -436,7 +438,7 @@ from torch.utils.tensorboard import SummaryWriter
 ACTION_SPACES = (gym.spaces.Discrete,)  # that this script can act in
 PICTURES = True  # whether this script learns from pictures
 LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
-RANGES = {  # smallest and largest value of the options that have one
+RANGES = {  # smallest and largest value of options, also of the other scripts'
     **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
     **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
     **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
@@ -471,7 +473,7 @@ def picture(envs: VectorEnv) -> np.ndarray:
 
 
 def is_picture(space: gym.Space) -> bool:
-    """Whether observations are pictures: bytes, from 32 x 32 pixels on, grey or in color."""
+    """Whether observations are pictures: bytes, from 32 x 32 pixels on, gray or in color."""
     is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and np.all(space.high == 255)
     return bool(is_bytes and len(space.shape) in (2, 3) and min(space.shape[:2]) >= 32)
 
@@ -568,32 +570,39 @@ class Player:
 
 
 def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
-    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True.
+
+    Sets torch's threads, draws actions from torch's generator, and ends the program if it finds no agent.
+    """
     checkpoint = load_checkpoint(Path(run))
     args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
     prepare(args)
+    if render_mode == "human":
+        os.environ.pop("SDL_VIDEODRIVER", None)  # pygame opens a window
     return Player(checkpoint, args, render_mode)
 
 
 def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
     """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
-    player = Player(checkpoint, args, "rgb_array" if video else None)
-    seeds = episode_seeds(args, episodes)
-    if video:
-        unfinished = video.with_suffix(".tmp.mp4")
-        fps = player.envs.vector.metadata.get("render_fps", 30)
-        writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
-        try:
-            episode = player.play(seeds.pop(0), writer)
-            writer.close()
-            unfinished.replace(video)
-        finally:
-            writer.close()
-            unfinished.unlink(missing_ok=True)
-        yield episode
-    for seed in seeds:
-        yield player.play(seed)
-    player.close()
+    with closing(Player(checkpoint, args, "rgb_array" if video else None)) as player:
+        seeds = episode_seeds(args, episodes)
+        if video:
+            yield film(player, seeds.pop(0), video)
+        for seed in seeds:
+            yield player.play(seed)
+
+
+def film(player: Player, seed: int, video: Path) -> dict:
+    """Plays an episode, and records it."""
+    unfinished = video.with_suffix(".tmp.mp4")
+    fps = player.envs.vector.metadata.get("render_fps", 30)
+    try:
+        with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
+            episode = player.play(seed, writer)
+        unfinished.replace(video)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return episode
 
 
 # ------------------------------------------------------------------------------------------------------ Torch
@@ -673,6 +682,7 @@ class Run:
     def __init__(self, args: Args, checkpoint: dict | None = None):
         self.typed = args
         self.args = resolve(args)
+        self.machine = prepare(self.args)
         self.checkpoint = checkpoint  # the last one, to go on from or to record
         self.update = checkpoint["update"] if checkpoint else 0
         self.global_step = checkpoint["global_step"] if checkpoint else 0
@@ -680,14 +690,14 @@ class Run:
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
         self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
-        self.rewards = []  # of each step in this update, summed over the environments
+        self.rewards = []  # of each step in this update
         self.kept = {}
         self.folder = None
         self.tracker = None
         self.stop_signal = None
         self.signal_handlers = {}
         self.last_status = -math.inf
-        self.no_end_yet = True
+        self.told_no_end = False
         self.launcher = ["python"]
 
     def keep(self, **objects) -> None:
@@ -699,8 +709,8 @@ class Run:
     def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the number of each update to do, and whether it has to start with fresh episodes.
 
-        The first has: a resumed run has no half-played episodes to go on with. With --exact-resume each one
-        after a checkpoint has, so that a run ends with the same bits, whether it was resumed there or not.
+        The first one has to: a resumed run has no half-played episodes. With --exact-resume each one after a
+        checkpoint has to, so that a run ends with the same bits, whether it was resumed there or not.
         """
         args = self.args
         self.open()
@@ -738,12 +748,11 @@ class Run:
 
     def open(self) -> None:
         """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
-        machine = prepare(self.args)
         resumed = self.args.resume is not None
         if resumed:
             self.folder = Path(self.args.resume)
         else:
-            self.folder = create_run_folder(self.typed, self.args, self.launcher, machine)
+            self.folder = create_run_folder(self.typed, self.args, self.launcher, self.machine)
         self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
         try:
             self.lock.acquire(blocking=False)
@@ -759,7 +768,7 @@ class Run:
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.signal_handlers[number] = signal.signal(number, self.request_stop)
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {self.machine}", flush=True)
 
     def cut_back(self) -> None:
         """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
@@ -800,7 +809,7 @@ class Run:
     def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
         """Counts a step of all environments, and records the episodes that ended in it."""
         self.global_step += self.args.num_envs
-        self.rewards.append(rewards.sum())
+        self.rewards += rewards.tolist()
         for episode in episodes:
             seconds = round(time.perf_counter() - self.start_time, 3)
             self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
@@ -818,8 +827,7 @@ class Run:
         returns = [episode[1] for episode in self.episodes]
         lengths = [episode[2] for episode in self.episodes]
         self.recent_returns = (self.recent_returns + returns)[-100:]
-        reward = np.sum(self.rewards) / (len(self.rewards) * self.args.num_envs)
-        metrics = {"charts/reward": reward, "charts/SPS": self.global_step / self.seconds, **metrics}
+        metrics = {"charts/reward": np.mean(self.rewards), "charts/SPS": self.global_step / self.seconds, **metrics}
         self.episodes = []
         self.rewards = []
         for name, value in metrics.items():
@@ -839,8 +847,8 @@ class Run:
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
-        if self.no_end_yet and not self.recent_returns and steps >= 100_000:
-            self.no_end_yet = False
+        if not self.told_no_end and not self.recent_returns and steps >= 100_000:
+            self.told_no_end = True
             print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
 
     def show_status(self, last: bool) -> None:
@@ -917,8 +925,7 @@ class Run:
             fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
 
     def print_evaluation(self) -> None:
-        """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
-        prepare(self.args)
+        """Plays the episodes of --evaluate, and writes them to evaluation.csv, in place of earlier ones."""
         path = self.checkpoint["path"]
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
         video = folder / "evaluation.mp4" if self.args.capture_video else None
@@ -933,7 +940,7 @@ class Run:
             print(f"video: {video}")
         try:
             write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
-        except OSError as error:  # agents may lie where nobody can write
+        except OSError as error:  # the folder may be read-only
             print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
 
 
@@ -1034,9 +1041,9 @@ def load_checkpoint(path: Path) -> dict:
 
 
 def for_evaluation(args: Args) -> Args:
-    """A training's arguments, but for those that say how and where to run: they go back to their defaults."""
+    """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)
@@ -1051,7 +1058,7 @@ class SharedRun(Run):
         if self.joined_here:
             join_processes()
         super().__init__(args, checkpoint)
-        self.first = dist.get_rank() == 0
+        self.is_first = dist.get_rank() == 0
         self.received = 0  # signal to this process; stop_signal is what all have agreed on, in log
         size = dist.get_world_size()
         if args.evaluate is None and (args.num_envs % size or args.batch_size // args.num_minibatches % size):
@@ -1065,9 +1072,8 @@ class SharedRun(Run):
 
     def open(self) -> None:
         from_first(super().open)
-        self.folder = from_first(lambda: self.folder)
-        if not self.first:
-            prepare(self.args)
+        self.folder = gather(self.folder)[0]
+        if not self.is_first:
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.signal_handlers[number] = signal.signal(number, self.request_stop)
         torchrun_note().write_text(str(self.folder), "utf-8")
@@ -1080,16 +1086,20 @@ class SharedRun(Run):
             dist.destroy_process_group()
 
     def request_stop(self, number: int, frame) -> None:
-        """Heeds no second signal: torchrun hands each on to all processes, and so repeats a Ctrl-C."""
+        """Heeds no second signal: a Ctrl-C arrives twice, since torchrun hands it on. It kills after 30 seconds."""
         self.received = number
 
     def log(self, metrics: dict[str, float]) -> None:
         """Brings together what all processes have noted in this update; the first writes it."""
         noted = gather((self.episodes, self.rewards, self.received))
-        self.episodes = sorted(episode for episodes, _, _ in noted for episode in episodes)
-        self.rewards = list(np.sum([rewards for _, rewards, _ in noted], axis=0))
+        self.episodes = []
+        self.rewards = []
+        for episodes, rewards, _ in noted:
+            self.episodes += episodes
+            self.rewards += rewards
+        self.episodes.sort()
         self.stop_signal = max(received for _, _, received in noted) or None
-        if self.first:
+        if self.is_first:
             super().log(metrics)
         else:
             self.seconds = time.perf_counter() - self.start_time
@@ -1097,16 +1107,16 @@ class SharedRun(Run):
             self.rewards = []
 
     def save(self) -> None:
-        if self.first:
+        if self.is_first:
             super().save()
-        gather(None)  # one that ended sooner would make torchrun end the first before it has saved
+        gather(None)  # whoever ends first makes torchrun end the others, even while the first saves
 
     def record_video(self) -> None:
-        if self.first:
+        if self.is_first:
             super().record_video()
 
     def print_evaluation(self) -> None:
-        if self.first:
+        if self.is_first:
             super().print_evaluation()
 
 
@@ -1135,7 +1145,7 @@ def choose_gpu(args: Args) -> None:
     chosen = args.device_ids or tuple(range(here))
     count = len(chosen) if args.backend == "gloo" else len(set(chosen[:here]))
     if count < here or not set(chosen) <= set(range(gpus)):
-        which = f"one of {gpus} GPUs for each of {here} processes, another for each but with --backend gloo"
+        which = f"one of {gpus} GPUs for each of {here} processes, each only once unless --backend gloo"
         fail(f"--device-ids {' '.join(str(gpu) for gpu in chosen)}: must name {which}")
     torch.cuda.set_device(chosen[int(os.environ.get("LOCAL_RANK", 0))])
 
@@ -1157,14 +1167,14 @@ def from_first(function):
 
 
 def torchrun_note() -> Path:
-    """The file that tells the run folder to processes that the same torchrun starts in place of these."""
+    """A file in torchrun's log folder, which outlives a restart: it holds the name of the run folder."""
     error_file = Path(os.environ.get("TORCHELASTIC_ERROR_FILE", ""))  # .../attempt_0/0/error.json
     folder = error_file.parent.parent.parent
     return folder / "run_folder" if folder.name else Path(os.devnull)
 
 
 def resume_after_restart() -> None:
-    """Types --resume for a group that torchrun starts in place of one that has saved something."""
+    """Adds --resume to the arguments if torchrun has started these processes in place of others that saved."""
     note = torchrun_note()
     if note.is_file() and any(Path(note.read_text("utf-8")).glob("checkpoints/*.pt")):
         sys.argv += ["--resume", note.read_text("utf-8")]
@@ -1173,7 +1183,7 @@ def resume_after_restart() -> None:
 # ------------------------------------------------------------------------------------------------------- Main
 def fail(message: str, status: int = 2):
     """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
-    if os.environ.get("RANK", "0") != "0":  # mostly the first process says it too, and torchrun ends this one
+    if os.environ.get("RANK", "0") != "0":  # usually the first process says it too, and torchrun ends this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(10)
     print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
@@ -1251,7 +1261,7 @@ def read_arguments() -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
     words = []
     for word in sys.argv[1:]:
-        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):
+        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):  # as CleanRL's users type it
             words += ["--device", "cuda" if word == "--cuda" else "cpu"]
         else:
             words.append(word)
@@ -1271,7 +1281,7 @@ def choose_checkpoint(args: Args) -> dict:
     """The checkpoint that --resume or --evaluate names."""
     if args.resume is not None and args.evaluate is not None:
         fail("use either --resume or --evaluate, not both")
-    if args.resume is not None and not Path(args.resume or "''").is_dir():
+    if args.resume is not None and (args.resume == "" or not Path(args.resume).is_dir()):
         fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
     return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
 
@@ -1318,10 +1328,19 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
 
 if __name__ == "__main__":
     join_processes()
+    status = 1
     try:
         resume_after_restart()
         main(*from_first(read_arguments))
+        status = 0
     except KeyboardInterrupt:  # while an evaluation plays
-        sys.exit(130)
-    finally:
-        dist.destroy_process_group()
+        status = 130
+    except SystemExit as end:
+        status = end.code
+    except Exception:
+        traceback.print_exc()
+    if status == 1:  # perhaps only here: leaving the group would wait for the others, who wait for this process
+        sys.stdout.flush()
+        os._exit(status)
+    dist.destroy_process_group()
+    sys.exit(status)

@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA reads it; without it, sums don't repeat bit for bit
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it for products that repeat bit for bit
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 import gymnasium as gym
@@ -52,7 +52,7 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
-    exact_resume: bool = False  # fresh episodes after each checkpoint: resuming repeats each bit; a stop doesn't save
+    exact_resume: bool = False  # start new episodes after each checkpoint, so that resuming is bit-exact
     resume: str | None = None  # run folder to continue from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 10  # episodes that --evaluate plays
@@ -81,9 +81,9 @@ class Args:
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL exceeds this, e.g. 0.015
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
     # speed
-    torch_deterministic: bool = True  # on a GPU, only kernels that repeat bit for bit (on a CPU, all do)
+    torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"  # a CPU is faster for small layers; auto: cuda if it's there
-    num_threads: int | None = 1  # CPU threads of torch, by default 1: small layers don't gain by more; None: all cores
+    num_threads: int | None = 1  # CPU threads of torch; small layers don't gain from more than 1; None: all cores
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 
     @property
@@ -103,7 +103,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
         options["render_mode"] = render_mode
     env = make_simulator(args.env_id, options)  # gym.make, for other packages' ids too
     env = gym.wrappers.RecordEpisodeStatistics(env)  # innermost: what is logged is the environment's own return
-    check_spaces(env)
+    check_spaces(env)  # a wrapper that changes the spaces goes above, one that ends episodes above the statistics
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
     return env
@@ -141,7 +141,7 @@ class RunningStatistics:
 
 
 class VectorEnv:
-    """N environments, stepped together by Gymnasium. One whose episode ends is reset in the same step.
+    """N environments, stepped together. One whose episode ends is reset in the same step.
     Observations are normalized and rewards are scaled by running statistics, which all environments share."""
 
     def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
@@ -182,16 +182,15 @@ class VectorEnv:
         each episode that ended."""
         actions = actions.reshape(-1, *self.action_space.shape)
         actions = actions.clip(self.action_space.low, self.action_space.high)  # [cont-5] the loss uses the original
-        observations, rewards, terminated, truncated, infos = self.vector.step(actions)
-        dones = (terminated | truncated).astype(np.float32)
+        observations, rewards, dones, truncated_obs, episodes = step_vector(self.vector, actions)
         if self.update_statistics:
             self.obs_statistics.update(observations)
             self.discounted_returns = self.gamma * self.discounted_returns + rewards
             self.return_statistics.update(self.discounted_returns)
             self.discounted_returns *= 1.0 - dones  # at time limits as well as at true ends
         rewards = (rewards / np.sqrt(self.return_statistics.var + 1e-8)).clip(-10.0, 10.0)  # [cont-8] [cont-9]
-        truncated_obs = {i: self.normalize(infos["final_obs"][i]) for i in np.flatnonzero(truncated & ~terminated)}
-        return self.normalize(observations), rewards, dones, truncated_obs, ended_episodes(infos)
+        truncated_obs = {i: self.normalize(last_obs) for i, last_obs in truncated_obs.items()}
+        return self.normalize(observations), rewards, dones, truncated_obs, episodes
 
     def state_dict(self) -> dict:
         return {
@@ -317,13 +316,13 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
     device = torch.device(args.device)
-    torch.manual_seed(args.seed)  # of the first weights
+    torch.manual_seed(args.seed)  # for the initial weights
     envs = VectorEnv(args, args.num_envs)
     agent = Agent(envs, args).to(device)
     parameters = list(agent.parameters())
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     initial_rates = [group["lr"] for group in optimizer.param_groups]
-    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run gets their states back here
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; --resume loads their states here
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -358,7 +357,7 @@ def train(args: Args, run: "Run") -> None:
                     rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs).cpu().numpy()
 
         # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. (With
-        # dropout, log-probs would have to be stored while acting, as in ppo_atari.py.)
+        # dropout or noisy layers, store log-probs while acting, as ppo_atari.py does. BatchNorm fits neither script.)
         b_obs = torch.from_numpy(obs).to(device).flatten(0, 1)  # (T, N, D) to (B, D)
         b_actions = torch.from_numpy(actions).to(device).flatten(0, 1)
         with torch.no_grad():
@@ -410,7 +409,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, fields, replace
 
 import filelock  # comes with torch
@@ -425,7 +424,7 @@ FAMILIES = {  # a part of the ids of another package's environments, its module,
 gym.logger.min_level = gym.logger.ERROR  # the published ids end in v4, which Gymnasium calls out of date
 PICTURES = False  # whether this script learns from pictures
 LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
-RANGES = {  # smallest and largest value of the options that have one
+RANGES = {  # smallest and largest value of options, also of the other scripts'
     **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
     **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
     **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
@@ -439,18 +438,10 @@ RANGES = {  # smallest and largest value of the options that have one
 def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
-    if args.bootstrap_truncated:
-        make_one = partial(make_copying, make_one)
     if args.vectorization == "async" and num_envs > 1:
         make_one = partial(make_in_process, make_one, os.getpid())
         return gym.vector.AsyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
     return gym.vector.SyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
-
-
-def make_copying(make_one) -> gym.Env:
-    """An environment whose last observation outlives the next reset, though some reuse their array."""
-    env = make_one()
-    return gym.wrappers.TransformObservation(env, np.copy, env.observation_space)
 
 
 def make_in_process(make_one, trainer: int) -> gym.Env:
@@ -458,7 +449,40 @@ def make_in_process(make_one, trainer: int) -> gym.Env:
     if os.getpid() != trainer:  # Gymnasium also makes one in the trainer's process, to see its spaces
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return make_one()
+        np.random.seed()  # forked processes would all draw the same numbers
+    env = make_one()
+    return gym.wrappers.TransformObservation(env, np.copy, env.observation_space)  # some reuse their array
+
+
+def step_vector(vector: gym.vector.VectorEnv, actions: np.ndarray):
+    """Steps each environment by its action. An episode that ends makes way for the next in the same step.
+
+    Returns observations; rewards; dones, 1 at true ends and time limits; the last observation of each episode
+    that a time limit cut, by environment; and return "r" and length "l" of each episode that ended.
+    """
+    if isinstance(vector, gym.vector.AsyncVectorEnv):
+        observations, rewards, terminated, truncated, infos = vector.step(actions)
+        truncated_obs = {i: infos["final_obs"][i] for i in np.flatnonzero(truncated & ~terminated)}
+        dones = (terminated | truncated).astype(np.float32)
+        return observations, rewards, dones, truncated_obs, ended_episodes(infos)
+    observations = []  # a loop of our own, since SyncVectorEnv.step takes twice the time
+    rewards = np.zeros(vector.num_envs)
+    dones = np.zeros(vector.num_envs, np.float32)
+    truncated_obs = {}
+    episodes = []
+    for i, env in enumerate(vector.envs):
+        observation, rewards[i], terminated, truncated, info = env.step(actions[i])
+        if terminated or truncated:
+            dones[i] = 1.0
+            if not terminated:
+                truncated_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
+            observation, reset_info = env.reset()
+            for ended in (info, reset_info):  # a game can end inside reset, too
+                if "episode" in ended:
+                    episode = ended.pop("episode")
+                    episodes.append({"r": float(episode["r"]), "l": int(episode["l"])})
+        observations.append(observation)
+    return np.array(observations), rewards, dones, truncated_obs, episodes
 
 
 def close_vector(vector: gym.vector.VectorEnv) -> None:
@@ -542,7 +566,7 @@ def picture(envs: VectorEnv) -> np.ndarray:
 
 
 def is_picture(space: gym.Space) -> bool:
-    """Whether observations are pictures: bytes, from 32 x 32 pixels on, grey or in color."""
+    """Whether observations are pictures: bytes, from 32 x 32 pixels on, gray or in color."""
     is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and np.all(space.high == 255)
     return bool(is_bytes and len(space.shape) in (2, 3) and min(space.shape[:2]) >= 32)
 
@@ -640,32 +664,39 @@ class Player:
 
 
 def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
-    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True.
+
+    Sets torch's threads, draws actions from torch's generator, and ends the program if it finds no agent.
+    """
     checkpoint = load_checkpoint(Path(run))
     args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
     prepare(args)
+    if render_mode == "human":
+        os.environ.pop("SDL_VIDEODRIVER", None)  # pygame opens a window
     return Player(checkpoint, args, render_mode)
 
 
 def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
     """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
-    player = Player(checkpoint, args, "rgb_array" if video else None)
-    seeds = episode_seeds(args, episodes)
-    if video:
-        unfinished = video.with_suffix(".tmp.mp4")
-        fps = player.envs.vector.metadata.get("render_fps", 30)
-        writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
-        try:
-            episode = player.play(seeds.pop(0), writer)
-            writer.close()
-            unfinished.replace(video)
-        finally:
-            writer.close()
-            unfinished.unlink(missing_ok=True)
-        yield episode
-    for seed in seeds:
-        yield player.play(seed)
-    player.close()
+    with closing(Player(checkpoint, args, "rgb_array" if video else None)) as player:
+        seeds = episode_seeds(args, episodes)
+        if video:
+            yield film(player, seeds.pop(0), video)
+        for seed in seeds:
+            yield player.play(seed)
+
+
+def film(player: Player, seed: int, video: Path) -> dict:
+    """Plays an episode, and records it."""
+    unfinished = video.with_suffix(".tmp.mp4")
+    fps = player.envs.vector.metadata.get("render_fps", 30)
+    try:
+        with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
+            episode = player.play(seed, writer)
+        unfinished.replace(video)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return episode
 
 
 # ------------------------------------------------------------------------------------------------------ Torch
@@ -723,6 +754,7 @@ class Run:
     def __init__(self, args: Args, checkpoint: dict | None = None):
         self.typed = args
         self.args = resolve(args)
+        self.machine = prepare(self.args)
         self.checkpoint = checkpoint  # the last one, to go on from or to record
         self.update = checkpoint["update"] if checkpoint else 0
         self.global_step = checkpoint["global_step"] if checkpoint else 0
@@ -730,14 +762,14 @@ class Run:
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
         self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
-        self.rewards = []  # of each step in this update, summed over the environments
+        self.rewards = []  # of each step in this update
         self.kept = {}
         self.folder = None
         self.tracker = None
         self.stop_signal = None
         self.signal_handlers = {}
         self.last_status = -math.inf
-        self.no_end_yet = True
+        self.told_no_end = False
         self.launcher = ["python"]
 
     def keep(self, **objects) -> None:
@@ -749,8 +781,8 @@ class Run:
     def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the number of each update to do, and whether it has to start with fresh episodes.
 
-        The first has: a resumed run has no half-played episodes to go on with. With --exact-resume each one
-        after a checkpoint has, so that a run ends with the same bits, whether it was resumed there or not.
+        The first one has to: a resumed run has no half-played episodes. With --exact-resume each one after a
+        checkpoint has to, so that a run ends with the same bits, whether it was resumed there or not.
         """
         args = self.args
         self.open()
@@ -788,12 +820,11 @@ class Run:
 
     def open(self) -> None:
         """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
-        machine = prepare(self.args)
         resumed = self.args.resume is not None
         if resumed:
             self.folder = Path(self.args.resume)
         else:
-            self.folder = create_run_folder(self.typed, self.args, self.launcher, machine)
+            self.folder = create_run_folder(self.typed, self.args, self.launcher, self.machine)
         self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
         try:
             self.lock.acquire(blocking=False)
@@ -809,7 +840,7 @@ class Run:
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.signal_handlers[number] = signal.signal(number, self.request_stop)
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {self.machine}", flush=True)
 
     def cut_back(self) -> None:
         """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
@@ -850,7 +881,7 @@ class Run:
     def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
         """Counts a step of all environments, and records the episodes that ended in it."""
         self.global_step += self.args.num_envs
-        self.rewards.append(rewards.sum())
+        self.rewards += rewards.tolist()
         for episode in episodes:
             seconds = round(time.perf_counter() - self.start_time, 3)
             self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
@@ -868,8 +899,7 @@ class Run:
         returns = [episode[1] for episode in self.episodes]
         lengths = [episode[2] for episode in self.episodes]
         self.recent_returns = (self.recent_returns + returns)[-100:]
-        reward = np.sum(self.rewards) / (len(self.rewards) * self.args.num_envs)
-        metrics = {"charts/reward": reward, "charts/SPS": self.global_step / self.seconds, **metrics}
+        metrics = {"charts/reward": np.mean(self.rewards), "charts/SPS": self.global_step / self.seconds, **metrics}
         self.episodes = []
         self.rewards = []
         for name, value in metrics.items():
@@ -889,8 +919,8 @@ class Run:
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
-        if self.no_end_yet and not self.recent_returns and steps >= 100_000:
-            self.no_end_yet = False
+        if not self.told_no_end and not self.recent_returns and steps >= 100_000:
+            self.told_no_end = True
             print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
 
     def show_status(self, last: bool) -> None:
@@ -967,8 +997,7 @@ class Run:
             fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
 
     def print_evaluation(self) -> None:
-        """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
-        prepare(self.args)
+        """Plays the episodes of --evaluate, and writes them to evaluation.csv, in place of earlier ones."""
         path = self.checkpoint["path"]
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
         video = folder / "evaluation.mp4" if self.args.capture_video else None
@@ -983,7 +1012,7 @@ class Run:
             print(f"video: {video}")
         try:
             write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
-        except OSError as error:  # agents may lie where nobody can write
+        except OSError as error:  # the folder may be read-only
             print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
 
 
@@ -1084,9 +1113,9 @@ def load_checkpoint(path: Path) -> dict:
 
 
 def for_evaluation(args: Args) -> Args:
-    """A training's arguments, but for those that say how and where to run: they go back to their defaults."""
+    """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)
@@ -1168,7 +1197,7 @@ def read_arguments() -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
     words = []
     for word in sys.argv[1:]:
-        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):
+        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):  # as CleanRL's users type it
             words += ["--device", "cuda" if word == "--cuda" else "cpu"]
         else:
             words.append(word)
@@ -1188,7 +1217,7 @@ def choose_checkpoint(args: Args) -> dict:
     """The checkpoint that --resume or --evaluate names."""
     if args.resume is not None and args.evaluate is not None:
         fail("use either --resume or --evaluate, not both")
-    if args.resume is not None and not Path(args.resume or "''").is_dir():
+    if args.resume is not None and (args.resume == "" or not Path(args.resume).is_dir()):
         fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
     return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
 

@@ -16,8 +16,7 @@
     python cleanrl/ppo_continuous_action_numpy.py --resume runs/RUN
     python cleanrl/ppo_continuous_action_numpy.py --evaluate runs/RUN
 
-Parent: ppo_continuous_action.py. Changes: (1) no torch: Adam and every gradient by hand; (2) a faster loop over the
-environments; (3) checkpoints are .npz files; (4) no options of torch and no --vectorization.
+Parent: ppo_continuous_action.py. Changes: (1) Adam and every gradient by hand, without torch; (2) .npz checkpoints.
 Details: core-1 to core-13, cont-1 to cont-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
@@ -28,7 +27,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy reads it; threads only slow down products this small
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
@@ -49,7 +48,7 @@ class Args:
     wandb_entity: str | None = None  # Weights & Biases team or user
     capture_video: bool = False  # record one evaluation episode at every checkpoint, as mp4
     checkpoints: int | None = None  # checkpoints in a run, evenly spaced; by default 10, in short runs fewer
-    exact_resume: bool = False  # fresh episodes after each checkpoint: resuming repeats each bit; a stop doesn't save
+    exact_resume: bool = False  # start new episodes after each checkpoint, so that resuming is bit-exact
     resume: str | None = None  # run folder to continue from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 10  # episodes that --evaluate plays
@@ -77,6 +76,8 @@ class Args:
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL exceeds this, e.g. 0.015
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
+    # speed
+    vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 
     @property
     def batch_size(self) -> int:
@@ -95,7 +96,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
         options["render_mode"] = render_mode
     env = make_simulator(args.env_id, options)  # gym.make, for other packages' ids too
     env = gym.wrappers.RecordEpisodeStatistics(env)  # innermost: what is logged is the environment's own return
-    check_spaces(env)
+    check_spaces(env)  # a wrapper that changes the spaces goes above, one that ends episodes above the statistics
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
     return env
@@ -133,7 +134,7 @@ class RunningStatistics:
 
 
 class VectorEnv:
-    """N environments, stepped together by Gymnasium. One whose episode ends is reset in the same step.
+    """N environments, stepped together. One whose episode ends is reset in the same step.
     Observations are normalized and rewards are scaled by running statistics, which all environments share."""
 
     def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
@@ -174,7 +175,7 @@ class VectorEnv:
         each episode that ended."""
         actions = actions.reshape(-1, *self.action_space.shape)
         actions = actions.clip(self.action_space.low, self.action_space.high)  # [cont-5] the loss uses the original
-        observations, rewards, dones, truncated_obs, episodes = step_each(self.vector.envs, actions)
+        observations, rewards, dones, truncated_obs, episodes = step_vector(self.vector, actions)
         if self.update_statistics:
             self.obs_statistics.update(observations)
             self.discounted_returns = self.gamma * self.discounted_returns + rewards
@@ -249,7 +250,7 @@ class MLP:
 
 class Agent:
     def __init__(self, envs: VectorEnv, args: Args, dtype=np.float32):
-        rng = np.random.default_rng(args.seed)  # of the first weights
+        rng = np.random.default_rng(args.seed)  # for the initial weights
         obs_dim = envs.observation_space.shape[0]
         self.action_dim = math.prod(envs.action_space.shape)
         critic = init_mlp(rng, "critic", obs_dim, 1, gain=1.0)  # [core-13] [cont-4]
@@ -411,7 +412,7 @@ def train(args: Args, run: "Run") -> None:
     envs = VectorEnv(args, args.num_envs)
     agent = Agent(envs, args)
     optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3]
-    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # in checkpoints; a resumed run loads them here
+    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # in checkpoints; --resume loads their states here
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -491,7 +492,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, fields, replace
 
 import filelock
@@ -507,7 +508,7 @@ FAMILIES = {  # a part of the ids of another package's environments, its module,
 gym.logger.min_level = gym.logger.ERROR  # the published ids end in v4, which Gymnasium calls out of date
 PICTURES = False  # whether this script learns from pictures
 LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
-RANGES = {  # smallest and largest value of the options that have one
+RANGES = {  # smallest and largest value of options, also of the other scripts'
     **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
     **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
     **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
@@ -518,10 +519,54 @@ RANGES = {  # smallest and largest value of the options that have one
 
 
 # ----------------------------------------------------------------------------------------------- Environments
-def make_vector(args: Args, num_envs: int, make) -> gym.vector.VectorEnv:
-    """N environments, which VectorEnv steps by itself."""
+def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
+    """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
-    return gym.vector.SyncVectorEnv([make] * num_envs, autoreset_mode=same_step)
+    if args.vectorization == "async" and num_envs > 1:
+        make_one = partial(make_in_process, make_one, os.getpid())
+        return gym.vector.AsyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
+    return gym.vector.SyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
+
+
+def make_in_process(make_one, trainer: int) -> gym.Env:
+    """An environment whose process ignores stop signals: the trainer's process tells it when to end."""
+    if os.getpid() != trainer:  # Gymnasium also makes one in the trainer's process, to see its spaces
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        np.random.seed()  # forked processes would all draw the same numbers
+    env = make_one()
+    return gym.wrappers.TransformObservation(env, np.copy, env.observation_space)  # some reuse their array
+
+
+def step_vector(vector: gym.vector.VectorEnv, actions: np.ndarray):
+    """Steps each environment by its action. An episode that ends makes way for the next in the same step.
+
+    Returns observations; rewards; dones, 1 at true ends and time limits; the last observation of each episode
+    that a time limit cut, by environment; and return "r" and length "l" of each episode that ended.
+    """
+    if isinstance(vector, gym.vector.AsyncVectorEnv):
+        observations, rewards, terminated, truncated, infos = vector.step(actions)
+        truncated_obs = {i: infos["final_obs"][i] for i in np.flatnonzero(truncated & ~terminated)}
+        dones = (terminated | truncated).astype(np.float32)
+        return observations, rewards, dones, truncated_obs, ended_episodes(infos)
+    observations = []  # a loop of our own, since SyncVectorEnv.step takes twice the time
+    rewards = np.zeros(vector.num_envs)
+    dones = np.zeros(vector.num_envs, np.float32)
+    truncated_obs = {}
+    episodes = []
+    for i, env in enumerate(vector.envs):
+        observation, rewards[i], terminated, truncated, info = env.step(actions[i])
+        if terminated or truncated:
+            dones[i] = 1.0
+            if not terminated:
+                truncated_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
+            observation, reset_info = env.reset()
+            for ended in (info, reset_info):  # a game can end inside reset, too
+                if "episode" in ended:
+                    episode = ended.pop("episode")
+                    episodes.append({"r": float(episode["r"]), "l": int(episode["l"])})
+        observations.append(observation)
+    return np.array(observations), rewards, dones, truncated_obs, episodes
 
 
 def close_vector(vector: gym.vector.VectorEnv) -> None:
@@ -538,30 +583,13 @@ def close_vector(vector: gym.vector.VectorEnv) -> None:
     vector.closed = True
 
 
-def step_each(envs: list[gym.Env], actions: np.ndarray):
-    """Steps each environment by its action, in two thirds of the time of Gymnasium's vector.step.
-
-    An episode that ends makes way for the next. Returns observations; rewards; dones, 1 at true ends and time
-    limits; the last observation of each episode that a time limit cut, by environment; and return "r" and
-    length "l" of each that ended.
-    """
-    observations = []
-    rewards = np.zeros(len(envs))
-    dones = np.zeros(len(envs), np.float32)
-    truncated_obs = {}
+def ended_episodes(infos: dict) -> list[dict]:
+    """Return "r" and length "l" of each episode that ended in a step, from a vector environment's infos."""
     episodes = []
-    for i, (env, action) in enumerate(zip(envs, actions)):
-        observation, rewards[i], terminated, truncated, info = env.step(action)
-        if terminated or truncated:
-            dones[i] = 1.0
-            if not terminated:
-                truncated_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
-            if "episode" in info:
-                episode = info.pop("episode")
-                episodes.append({"r": float(episode["r"]), "l": int(episode["l"])})
-            observation, _ = env.reset()
-        observations.append(observation)
-    return np.array(observations), rewards, dones, truncated_obs, episodes
+    for info in (infos.get("final_info", {}), infos):  # in infos itself if a game ended inside reset
+        for i in np.flatnonzero(info.get("_episode", [])):
+            episodes.append({"r": float(info["episode"]["r"][i]), "l": int(info["episode"]["l"][i])})
+    return episodes
 
 
 def get_statistics(vector: gym.vector.VectorEnv) -> dict:
@@ -622,7 +650,7 @@ def picture(envs: VectorEnv) -> np.ndarray:
 
 
 def is_picture(space: gym.Space) -> bool:
-    """Whether observations are pictures: bytes, from 32 x 32 pixels on, grey or in color."""
+    """Whether observations are pictures: bytes, from 32 x 32 pixels on, gray or in color."""
     is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and np.all(space.high == 255)
     return bool(is_bytes and len(space.shape) in (2, 3) and min(space.shape[:2]) >= 32)
 
@@ -718,32 +746,39 @@ class Player:
 
 
 def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
-    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True.
+
+    Sets torch's threads, draws actions from torch's generator, and ends the program if it finds no agent.
+    """
     checkpoint = load_checkpoint(Path(run))
     args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
     prepare(args)
+    if render_mode == "human":
+        os.environ.pop("SDL_VIDEODRIVER", None)  # pygame opens a window
     return Player(checkpoint, args, render_mode)
 
 
 def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
     """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
-    player = Player(checkpoint, args, "rgb_array" if video else None)
-    seeds = episode_seeds(args, episodes)
-    if video:
-        unfinished = video.with_suffix(".tmp.mp4")
-        fps = player.envs.vector.metadata.get("render_fps", 30)
-        writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
-        try:
-            episode = player.play(seeds.pop(0), writer)
-            writer.close()
-            unfinished.replace(video)
-        finally:
-            writer.close()
-            unfinished.unlink(missing_ok=True)
-        yield episode
-    for seed in seeds:
-        yield player.play(seed)
-    player.close()
+    with closing(Player(checkpoint, args, "rgb_array" if video else None)) as player:
+        seeds = episode_seeds(args, episodes)
+        if video:
+            yield film(player, seeds.pop(0), video)
+        for seed in seeds:
+            yield player.play(seed)
+
+
+def film(player: Player, seed: int, video: Path) -> dict:
+    """Plays an episode, and records it."""
+    unfinished = video.with_suffix(".tmp.mp4")
+    fps = player.envs.vector.metadata.get("render_fps", 30)
+    try:
+        with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
+            episode = player.play(seed, writer)
+        unfinished.replace(video)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return episode
 
 
 # ------------------------------------------------------------------------------------------------------ Numpy
@@ -886,6 +921,7 @@ class Run:
     def __init__(self, args: Args, checkpoint: dict | None = None):
         self.typed = args
         self.args = resolve(args)
+        self.machine = prepare(self.args)
         self.checkpoint = checkpoint  # the last one, to go on from or to record
         self.update = checkpoint["update"] if checkpoint else 0
         self.global_step = checkpoint["global_step"] if checkpoint else 0
@@ -893,14 +929,14 @@ class Run:
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
         self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
-        self.rewards = []  # of each step in this update, summed over the environments
+        self.rewards = []  # of each step in this update
         self.kept = {}
         self.folder = None
         self.tracker = None
         self.stop_signal = None
         self.signal_handlers = {}
         self.last_status = -math.inf
-        self.no_end_yet = True
+        self.told_no_end = False
         self.launcher = ["python"]
 
     def keep(self, **objects) -> None:
@@ -912,8 +948,8 @@ class Run:
     def updates(self) -> Iterator[tuple[int, bool]]:
         """Yields the number of each update to do, and whether it has to start with fresh episodes.
 
-        The first has: a resumed run has no half-played episodes to go on with. With --exact-resume each one
-        after a checkpoint has, so that a run ends with the same bits, whether it was resumed there or not.
+        The first one has to: a resumed run has no half-played episodes. With --exact-resume each one after a
+        checkpoint has to, so that a run ends with the same bits, whether it was resumed there or not.
         """
         args = self.args
         self.open()
@@ -951,12 +987,11 @@ class Run:
 
     def open(self) -> None:
         """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
-        machine = prepare(self.args)
         resumed = self.args.resume is not None
         if resumed:
             self.folder = Path(self.args.resume)
         else:
-            self.folder = create_run_folder(self.typed, self.args, self.launcher, machine)
+            self.folder = create_run_folder(self.typed, self.args, self.launcher, self.machine)
         self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
         try:
             self.lock.acquire(blocking=False)
@@ -972,7 +1007,7 @@ class Run:
         if threading.current_thread() is threading.main_thread():  # no other may handle signals
             for number in (signal.SIGINT, signal.SIGTERM):
                 self.signal_handlers[number] = signal.signal(number, self.request_stop)
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {machine}", flush=True)
+        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {self.machine}", flush=True)
 
     def cut_back(self) -> None:
         """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
@@ -1013,7 +1048,7 @@ class Run:
     def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
         """Counts a step of all environments, and records the episodes that ended in it."""
         self.global_step += self.args.num_envs
-        self.rewards.append(rewards.sum())
+        self.rewards += rewards.tolist()
         for episode in episodes:
             seconds = round(time.perf_counter() - self.start_time, 3)
             self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
@@ -1031,8 +1066,7 @@ class Run:
         returns = [episode[1] for episode in self.episodes]
         lengths = [episode[2] for episode in self.episodes]
         self.recent_returns = (self.recent_returns + returns)[-100:]
-        reward = np.sum(self.rewards) / (len(self.rewards) * self.args.num_envs)
-        metrics = {"charts/reward": reward, "charts/SPS": self.global_step / self.seconds, **metrics}
+        metrics = {"charts/reward": np.mean(self.rewards), "charts/SPS": self.global_step / self.seconds, **metrics}
         self.episodes = []
         self.rewards = []
         for name, value in metrics.items():
@@ -1052,8 +1086,8 @@ class Run:
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
-        if self.no_end_yet and not self.recent_returns and steps >= 100_000:
-            self.no_end_yet = False
+        if not self.told_no_end and not self.recent_returns and steps >= 100_000:
+            self.told_no_end = True
             print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
 
     def show_status(self, last: bool) -> None:
@@ -1130,8 +1164,7 @@ class Run:
             fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
 
     def print_evaluation(self) -> None:
-        """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
-        prepare(self.args)
+        """Plays the episodes of --evaluate, and writes them to evaluation.csv, in place of earlier ones."""
         path = self.checkpoint["path"]
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
         video = folder / "evaluation.mp4" if self.args.capture_video else None
@@ -1146,7 +1179,7 @@ class Run:
             print(f"video: {video}")
         try:
             write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
-        except OSError as error:  # agents may lie where nobody can write
+        except OSError as error:  # the folder may be read-only
             print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
 
 
@@ -1247,9 +1280,9 @@ def load_checkpoint(path: Path) -> dict:
 
 
 def for_evaluation(args: Args) -> Args:
-    """A training's arguments, but for those that say how and where to run: they go back to their defaults."""
+    """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)
@@ -1331,7 +1364,7 @@ def read_arguments() -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
     words = []
     for word in sys.argv[1:]:
-        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):
+        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):  # as CleanRL's users type it
             words += ["--device", "cuda" if word == "--cuda" else "cpu"]
         else:
             words.append(word)
@@ -1351,7 +1384,7 @@ def choose_checkpoint(args: Args) -> dict:
     """The checkpoint that --resume or --evaluate names."""
     if args.resume is not None and args.evaluate is not None:
         fail("use either --resume or --evaluate, not both")
-    if args.resume is not None and not Path(args.resume or "''").is_dir():
+    if args.resume is not None and (args.resume == "" or not Path(args.resume).is_dir()):
         fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
     return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
 

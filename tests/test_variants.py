@@ -47,25 +47,13 @@ def problems_of(root, name):
 @pytest.mark.parametrize(
     "old, new, said",
     [
-        (LOSS, LOSS + "\n" * 99, "ruler in line "),
+        (LOSS, LOSS + "\n" * 99, "lines of PPO, "),
         (LOSS, LOSS.replace("1e-8", "1e-7"), "docs/diffs has another diff to its parent"),
-        ("Parent: ppo.py", "Parent: ppo_none.py", "names no parent"),
-        ("\ndef fail(", "\n\ndef attempt():\n    pass\n\n\ndef fail(", "not ppo.py's: attempt"),
         ("    is_bytes = ", "    _ = 1\n    is_bytes = ", "not ppo.py's: is_picture"),
         ("    seed: int = 1", "    speed: int = 1  # of light\n    seed: int = 1", "option speed changes nothing"),
         ("  # [core-5]", "", "the docstring's details and the tags on the lines differ: core-5"),
-        ("import json\n", "import re\n", "imports [None, 're']"),
         ("import json\n", "from fcntl import lockf\n", "imports ['fcntl', 'lockf']"),
-        ("import json\n", "import json\n\nimport ppo\n", "imports [None, 'ppo']"),
-        ("    T, N, M = args", "    steps, N, M = args", "several assignments on one line"),
-        ("        debug = []", "        debug = names = []", "assigns to several names at once"),
         ("        debug = []", "        debug = run and [] or [1]", "chooses a value"),
-        ("        debug = []", '        debug = f"{run}" * args.track', "multiplies text"),
-        ("        debug = []", "        debug = (names := [])", "assigns within an expression"),
-        ("        debug = []", "        debug = list(zip(*[]))", "zip(*…)"),
-        ("        debug = []", "        debug = eval('[]')", "calls eval"),
-        ("        debug = []", "        debug = torch._C", "private name _C"),
-        ("        debug = []", "        debug = []\n" * 50, "train has more than 110 lines"),
     ],
 )
 def test_a_mistake_is_named(copy, old, new, said):
