@@ -1193,7 +1193,7 @@ class SharedRun(Run):
             fail(f"{batch}: must be multiples of the {size} processes")
         choose_gpu(self.args)
         if "RANK" in os.environ:
-            here = int(os.environ["LOCAL_WORLD_SIZE"])
+            here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
             nodes = "--standalone" if here == size else f"--nnodes={size // here}"
             self.launcher = ["torchrun", nodes, f"--nproc_per_node={here}"]
 

@@ -50,6 +50,13 @@ class Random(gym.Env):
         return self.np_random.normal(size=3).astype(np.float32)
 
 
+class Careless(Random):
+    """Draws from numpy's global generator, which Gymnasium doesn't seed."""
+
+    def observe(self):
+        return np.random.random(3).astype(np.float32)
+
+
 class Doors(gym.Env):
     """An example where masks matter. A robot stands before 12 doors and carries 4 tools; an action is a door and a
     tool, MultiDiscrete([12, 4]). In each of an episode's 16 steps three doors are open, behind them waits work for one
@@ -156,6 +163,7 @@ gym.register(
     "Grid-v0", Counter, max_episode_steps=8, kwargs={"observation_space": gym.spaces.Box(0, 255, (2, 3), np.uint8)}
 )
 gym.register("Random-v0", Random)
+gym.register("Careless-v0", Careless)
 gym.register("WrongMask-v0", WrongMask)
 for offers in ("info", "method", "rows", None):
     gym.register(f"Doors-{offers}-v0", Doors, kwargs={"offers": offers})

@@ -194,6 +194,13 @@ def test_a_run_folder_belongs_to_one_process(half, capsys):
 # --------------------------------------------------------------------------------------------------------- Signals
 
 
+def test_environments_in_processes_draw_different_numbers():
+    args = ppo.Args(env_id="Careless-v0", vectorization="async")
+    envs = ppo.VectorEnv(args, 3)
+    assert len(set(envs.reset([1, 2, 3])[:, 0])) == 3
+    envs.close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_a_signal_saves_the_update_and_says_how_to_go_on(in_tmp_path, number, vectorization):

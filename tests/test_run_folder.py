@@ -17,6 +17,7 @@ import imageio.v3 as iio
 import numpy as np
 import ppo
 import pytest
+import torch
 from helpers import SCRIPT, SMALL, TESTS, checkpoints, rows, run, scalars, train, words
 from packaging.requirements import Requirement
 
@@ -31,6 +32,20 @@ METRICS = [
 def small(tmp_path_factory):
     with contextlib.chdir(tmp_path_factory.mktemp("small")):
         return train().resolve()
+
+
+def test_the_first_weights_are_drawn_with_the_runs_threads(in_tmp_path, monkeypatch):
+    threads = []
+    orthogonal = torch.nn.init.orthogonal_
+
+    def noted(weight, gain):
+        threads.append(torch.get_num_threads())
+        return orthogonal(weight, gain)
+
+    monkeypatch.setattr(torch.nn.init, "orthogonal_", noted)
+    torch.set_num_threads(2)
+    train()
+    assert set(threads) == {1}
 
 
 def test_the_folder_holds_everything(small):
