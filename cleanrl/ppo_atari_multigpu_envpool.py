@@ -468,7 +468,8 @@ def picture(envs: VectorEnv) -> np.ndarray:
     """The first environment as it looks now, (height, width, 3) bytes."""
     pixels = envs.vector.render()[0]
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[2:] != (3,):
-        raise ValueError(f"render() returned {type(pixels).__name__}, not a picture; omit --capture-video")
+        kind = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        raise ValueError(f"render() returned {kind}, not uint8 (height, width, 3); omit --capture-video")
     return pixels
 
 
@@ -478,13 +479,18 @@ def is_picture(space: gym.Space) -> bool:
     return bool(is_bytes and len(space.shape) in (2, 3) and min(space.shape[:2]) >= 32)
 
 
-def parts(space: gym.Space) -> list[gym.Space]:
-    """What a Dict or Tuple holds, also inside others; of another space, the space itself."""
+def parts(space: gym.Space, name: str = "") -> list[tuple[str, gym.Space]]:
+    """What a Dict or Tuple holds, also inside others, by keys such as ['a'][0]; of another space, itself."""
     if isinstance(space, gym.spaces.Dict):
-        return [part for inner in space.values() for part in parts(inner)]
-    if isinstance(space, gym.spaces.Tuple):
-        return [part for inner in space for part in parts(inner)]
-    return [space]
+        items = list(space.items())
+    elif isinstance(space, gym.spaces.Tuple):
+        items = list(enumerate(space))
+    else:
+        return [(name, space)]
+    found = []
+    for key, inner in items:
+        found += parts(inner, f"{name}[{key!r}]")
+    return found
 
 
 def check_spaces(env: gym.Env) -> None:
@@ -501,12 +507,12 @@ def check_spaces(env: gym.Env) -> None:
     elif isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) and not pictures:
         fitting = "ppo_multidiscrete.py"
     numbers = gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
-    for part in parts(observation_space):
-        kind = type(part).__name__
+    for name, part in parts(observation_space):
         if not isinstance(part, numbers):
-            raise ValueError(f"observes {kind} in {observes}, no numbers; a wrapper in make_env must drop it")
+            kind = f"{type(part).__name__} in {observes}{name}"
+            raise ValueError(f"observes {kind}, no numbers; a wrapper in make_env must drop it")
         if is_picture(part) and part is not observation_space:
-            raise ValueError(f"observes a picture in a {observes}; a wrapper in make_env must return one")
+            raise ValueError(f"observes a picture in {observes}{name}; a wrapper in make_env must return one")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
         advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
@@ -1217,6 +1223,8 @@ def check_arguments(args: Args) -> None:
     if args.track and importlib.util.find_spec("wandb") is None:
         fail("--track: needs another package: pip install wandb")
     check_device(args)
+    if not hasattr(gym.vector, "AutoresetMode"):  # some packages install an older one
+        fail(f"gymnasium {gym.__version__}: is too old; pip install 'gymnasium>=1.4'")
     try:
         options = json.loads(args.env_kwargs)
     except ValueError as error:

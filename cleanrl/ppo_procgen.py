@@ -1114,6 +1114,8 @@ def check_arguments(args: Args) -> None:
     if args.track and importlib.util.find_spec("wandb") is None:
         fail("--track: needs another package: pip install wandb")
     check_device(args)
+    if not hasattr(gym.vector, "AutoresetMode"):  # some packages install an older one
+        fail(f"gymnasium {gym.__version__}: is too old; pip install 'gymnasium>=1.4'")
     try:
         options = json.loads(args.env_kwargs)
     except ValueError as error:
