@@ -779,7 +779,7 @@ def film(player: Player, seed: int, video: Path) -> dict:
     unfinished = video.with_suffix(".tmp.mp4")
     fps = player.envs.vector.metadata.get("render_fps", 30)
     try:
-        with imageio.get_writer(unfinished, fps=fps, macro_block_size=2) as writer:
+        with closing(imageio.get_writer(unfinished, fps=fps, macro_block_size=2)) as writer:
             episode = player.play(seed, writer)
         unfinished.replace(video)
     finally:
