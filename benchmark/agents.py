@@ -115,7 +115,7 @@ def recipes_tables() -> dict[str, str]:
         if mean >= recipe["goal"]:
             verdict = "yes" if low >= recipe["goal"] else "on average"
         reached.append([env_id, *facts_of(own), goal, verdict])
-        commands.append(folded(shlex.join(command(recipe, env_id))))
+        commands.append(recipe_section(env_id, recipe))
     rounds = {}
     for run in earlier.values():
         settings = json.dumps(run.settings, sort_keys=True)
@@ -125,8 +125,26 @@ def recipes_tables() -> dict[str, str]:
         "recipes": markdown([*header, "goal", "reached"], reached),
         "rounds": markdown(header, [[key[0], *facts_of(rounds[key])] for key in sorted(rounds)]),
         "agents": markdown(["agent", "script", "steps", "seed", "return"], agents_rows()),
-        "commands": "<!-- long: whole trainings -->\n```bash\n" + "\n".join(commands) + "\n```\n",
+        "commands": "\n" + "\n".join(commands) + "\n",
     }
+
+
+def recipe_section(env_id: str, recipe: dict) -> str:
+    """A recipe's part of docs/recipes.md: its agent, the curves of its runs by docs/drawings.py, and its command."""
+    name = env_id.replace("/", "_")  # of the agent
+    curves = f"Mean return of the last 100 episodes of {env_id}, a line for each seed"
+    typed = folded(shlex.join(command(recipe, env_id)))
+    return (
+        f'### {env_id}\n\n<div class="motion recipe" title="click: it plays">\n'
+        f"{clip_link(f'{name}_end', f'{env_id}, trained')}\n"
+        f'<img alt="{curves}" src="images/recipe_{name}.svg" width="420">\n</div>\n\n'
+        f"<!-- long: a whole training -->\n```bash\n{typed}\n```\n"
+    )
+
+
+def clip_link(name: str, says: str) -> str:
+    """A clip's poster that links to it: GitHub shows no videos. docs/hooks.py makes a video of it for the site."""
+    return f'<a href="videos/{name}.mp4"><img src="videos/{name}.webp" alt="{says}" width="260"></a>'
 
 
 def agents_rows() -> list[list[str]]:
@@ -345,25 +363,32 @@ def section(agent: Agent) -> str:
             if "shown" in fact and first_second(fact["seconds"]):  # videos of release 0.2 begin at the start
                 cut = f" ({CLIP_SECONDS} s from its middle, of {fact['seconds']:.0f})"
         shown = number(fact.get("shown", fact["returns"][0]))
-        file = f"videos/{agent.name}_{stage}"
+        link = clip_link(f"{agent.name}_{stage}", f"{agent.env_id}, {title[0].lower()}{title[1:]}")
         figures.append(
-            f'<figure><video src="{file}.mp4" poster="{file}.webp" muted playsinline preload="none"></video>\n'
+            f"<figure>{link}\n"
             f"<figcaption><b>{title}</b>: {fact['steps']:,} steps. This episode: {shown}{cut}. "
             f"Mean of {len(fact['returns'])}: {number(np.mean(fact['returns']))}</figcaption></figure>\n"
         )
-    trained = folded(shlex.join(["python", *shlex.split(agent.config["command"])[1:]]))
-    needs = f", with {agent.engine}" if agent.engine else ""
     plays = f"python cleanrl/{agent.script}.py --evaluate benchmark/agents/{agent.name} --capture-video"
+    needs = f"   # with {agent.engine}" if agent.engine else ""
     return (
         f'## {agent.env_id}\n\n<div class="motion" title="click: all play">\n{"".join(figures)}</div>\n\n'
-        f"<!-- tested: tests/test_agents.py -->\n```bash\n{trained}   # trained it{needs}\n{plays}\n```\n"
+        f"<!-- tested: tests/test_agents.py -->\n```bash\n{plays}{needs}\n```\n"
     )
+
+
+def trained_by(agent: Agent) -> str:
+    """Where an agent comes from: its part of the end of docs/gallery.md."""
+    typed = folded(shlex.join(["python", *shlex.split(agent.config["command"])[1:]]))
+    needs = f", with {agent.engine}" if agent.engine else ""
+    return f"{agent.env_id}{needs}:\n\n<!-- long: a whole training -->\n```bash\n{typed}\n```\n"
 
 
 def rebuild() -> None:
     """Fills the pages from what is kept."""
     agents = gallery_agents()
     shared.fill(DOCS / "gallery.md", "gallery", "\n" + "\n".join(section(agent) for agent in agents) + "\n")
+    shared.fill(DOCS / "gallery.md", "commands of training", "\n" + "\n".join(map(trained_by, agents)) + "\n")
     pictures = ""
     for agent in agents:
         if agent.place < len(STRIP):

@@ -14,6 +14,7 @@ import numpy as np
 
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent / "cleanrl"), str(DOCS.parent / "benchmark")]
+import agents  # noqa: E402
 import ppo  # noqa: E402
 import shared  # noqa: E402
 import torch  # noqa: E402
@@ -246,7 +247,7 @@ def lstm_minibatches(folder: Path) -> None:
     for i, t in sorted(dones):
         x = 316 + side * t - 1.5
         drawing.line([(x, 42 + side * i), (x, 43 + side * (i + 1))], "ink", 3)
-    drawing.text(14, 270, "Colour: the minibatch. Arrow: the state at the rollout's start.", "soft", 14, "start")
+    drawing.text(14, 270, "Color: the minibatch. Arrow: the state at the rollout's start.", "soft", 14, "start")
     drawing.text(14, 288, "Thick line: an episode ends, the state starts from 0.", "soft", 14, "start")
     drawing.save(folder / "lstm_minibatches.svg")
 
@@ -279,25 +280,37 @@ def ppo_loop(folder: Path) -> None:
     drawing.save(folder / "ppo_loop.svg")
 
 
-def draw_curves(drawing: Drawing, curves: list, steps: int, highest: float, label: str, color: str) -> None:
-    """Curves of returns by steps, each a pair of arrays, and their axes."""
-    left = 52
-    right = 540
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, at most six."""
+    rough = (high - low) / 5
+    power = 10.0 ** np.floor(np.log10(rough))
+    apart = next(power * one for one in (1, 2, 5, 10) if power * one >= rough)
+    first = int(np.ceil(low / apart - 1e-9))
+    last = int(np.floor(high / apart + 1e-9))
+    return [round(one * apart, 6) for one in range(first, last + 1)]
+
+
+def draw_curves(drawing: Drawing, curves: list, low: float, high: float, label: str, color: str) -> None:
+    """Curves of returns by steps, each a pair of arrays, and their axes; all curves have the same last step."""
+    left = 60
+    right = 530
     top = 20
     bottom = 250
+    steps = curves[0][0][-1]
 
     def place(step, value):
-        return left + (right - left) * step / steps, bottom - (bottom - top) * value / highest
+        return left + (right - left) * step / steps, bottom - (bottom - top) * (value - low) / (high - low)
 
-    for value in range(0, int(highest) + 1, 100):
+    for value in ticks(low, high):
         y = place(0, value)[1]
         drawing.line([(left, y), (right, y)], "line", 1, "2 4")
-        drawing.text(left - 8, y + 5, str(value), "soft", 14, "end")
-    for step in range(0, steps + 1, 100_000):
-        drawing.text(place(step, 0)[0], bottom + 22, f"{step // 1000}k" if step else "0", "soft", 14)
+        drawing.text(left - 8, y + 5, f"{value:,g}".replace("-", "−"), "soft", 14, "end")
+    for step in ticks(0, steps):
+        words = f"{step / 1e6:g}M" if step >= 1e6 else f"{step / 1e3:g}k"
+        drawing.text(place(step, 0)[0], bottom + 22, words if step else "0", "soft", 14)
     drawing.text((left + right) / 2, bottom + 44, label, "soft", 14)
-    for positions, values in curves:
-        points = [place(step, value) for step, value in zip(positions, values) if np.isfinite(value)]
+    for positions, returns in curves:
+        points = [place(step, value) for step, value in zip(positions, returns) if np.isfinite(value)]
         drawing.line(points, color, 2)
 
 
@@ -309,7 +322,7 @@ def cartpole_curve(folder: Path) -> None:
     for run in shared.kept_runs("results"):
         if run.exp_name == "ppo" and run.env_id == "CartPole-v1":
             curves.append((grid, shared.curve(run.steps, run.returns, grid)))
-    draw_curves(drawing, curves, 500_000, 500, "environment steps; a line for each of five seeds", "blue")
+    draw_curves(drawing, curves, 0, 500, "environment steps; a line for each of five seeds", "blue")
     drawing.save(folder / "cartpole_curve.svg")
 
 
@@ -318,8 +331,23 @@ def build_it_curve(folder: Path) -> None:
     drawing = Drawing(560, 304, "my_ppo.py on CartPole-v1: mean return of the last 100 episodes, five seeds, by steps")
     rows = np.loadtxt(DOCS / "build_it_curve.csv", delimiter=",", skiprows=1)
     curves = [(rows[:, 0], rows[:, column]) for column in range(1, rows.shape[1])]
-    draw_curves(drawing, curves, 500_000, 500, "environment steps; a line for each of five seeds", "green")
+    draw_curves(drawing, curves, 0, 500, "environment steps; a line for each of five seeds", "green")
     drawing.save(folder / "build_it_curve.svg")
+
+
+def recipe_curves(folder: Path) -> None:
+    """The kept runs of each recipe, a picture for each environment."""
+    runs = [run for run in shared.kept_runs("results") if run.exp_name == agents.EXP_NAME]
+    for env_id, recipe in agents.read_recipes().items():
+        own = agents.newest([run for run in runs if agents.is_of(run, env_id, recipe)])
+        grid = np.linspace(0, own[0].total, 101)
+        curves = [(grid, shared.curve(run.steps, run.returns, grid)) for run in own]
+        values = np.array([values for _, values in curves])
+        says = f"{env_id}: mean return of the last 100 episodes, five seeds, by steps"
+        drawing = Drawing(560, 304, says)
+        low, high = np.nanmin(values), np.nanmax(values)
+        draw_curves(drawing, curves, low, high, "environment steps; a line for each of five seeds", "blue")
+        drawing.save(folder / f"recipe_{env_id.replace('/', '_')}.svg")
 
 
 def speed_bars(folder: Path) -> None:
@@ -350,7 +378,7 @@ def speed_bars(folder: Path) -> None:
 
 
 ALL = (clipped_objective, gae_sum, dones_and_offsets, three_ends, lstm_minibatches, ppo_loop, cartpole_curve)
-ALL += (build_it_curve, speed_bars)
+ALL += (build_it_curve, recipe_curves, speed_bars)
 
 if __name__ == "__main__":
     for draw in ALL:

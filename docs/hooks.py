@@ -5,7 +5,8 @@ that repeat the scripts, and GitHub shows the same text.
 - a link to a diff is followed by the diff, folded
 - formulas, `$\\gamma$` and `$$…$$`, become MathML, which needs no script and no font from elsewhere
 - pictures of docs/images/*.svg become a part of the page, so that they follow its colors
-- cells of tables that begin with ▼ or ▲ get a color
+- a picture that links to a video becomes the video; those of the front page's strip play by themselves
+- cells of tables that begin with ▼ or ▲ get a color; so does each environment in a link to the ablations
 """
 
 import logging
@@ -28,7 +29,10 @@ PICTURES = (".png", ".svg", ".webp")
 LINK = re.compile(r'\]\(((?:\.\./|diffs/)[^)#\s]+)(?:#L(\d+))?(?: "[^"]*")?\)')
 FOLDER = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)\)")
 DIFF = re.compile(r"^.*\]\(diffs/(\w+)\.diff\).*$", re.MULTILINE)
-DRAWING = re.compile(r'<img alt="([^"]*)" src="images/([\w-]+)\.svg" ?/?>')
+DRAWING = re.compile(r'<img alt="([^"]*)" src="images/([\w-]+)\.svg"[^>]*>')
+CLIP = re.compile(r'<a href="(videos/[\w-]+)\.mp4"><img [^>]*?alt="([^"]*)"[^>]*></a>')
+EFFECTS = re.compile(r'<a href="ablations\.html">([^<]*[▼▲≈][^<]*)</a>')
+COLORS = {"▼": "worse", "▲": "better", "≈": "alike"}
 CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?!\w)", re.DOTALL)
 FUNCTIONS = ("log", "exp", "max", "min", "clip")  # in formulas
@@ -119,7 +123,19 @@ def on_page_content(html, page, config, files):
     for number, formula in enumerate(page.formulas):
         html = html.replace(f"xFORMULA{number}x", formula)
     html = html.replace("<td>▼", '<td class="worse">▼').replace("<td>▲", '<td class="better">▲')
-    return DRAWING.sub(drawing, html)
+    html = EFFECTS.sub(chips, html)
+    how = 'autoplay loop preload="auto"' if page.file.src_uri == "index.md" else 'preload="none"'
+    video = rf'<video src="\1.mp4" poster="\1.webp" title="\2" aria-label="\2" muted playsinline {how}></video>'
+    return DRAWING.sub(drawing, CLIP.sub(video, html))
+
+
+def chips(match) -> str:
+    """A link for each environment, `CartPole-v1 ≈ · LunarLander-v3 ▼ −50.3`."""
+    made = ""
+    for effect in match[1].split(" · "):
+        kind = COLORS[effect.split()[1]]
+        made += f'<a class="chip {kind}" href="ablations.html">{effect}</a> '
+    return made
 
 
 def drawing(match) -> str:

@@ -256,6 +256,8 @@ class Anchors(HTMLParser):
             self.links.add(given["href"])
         if tag in ("img", "script", "source", "video", "iframe") and given.get("src"):
             self.loads.add(given["src"])
+        if given.get("poster"):
+            self.loads.add(given["poster"])
         if tag == "link" and given.get("href") and given.get("rel") != "canonical":
             self.loads.add(given["href"])
 
