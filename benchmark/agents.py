@@ -350,7 +350,7 @@ def number(x: float) -> str:
 def section(agent: Agent) -> str:
     """An agent's part of docs/gallery.md. Of those before the end only the videos are left."""
     planned = agent.arguments["total_timesteps"] // agent.batch_size * agent.batch_size
-    figures = []
+    cells = []
     for stage, fact in json.loads(agent.facts_file.read_text("utf-8")).items():
         title = f"At {fact['steps'] / planned:.0%}"
         if stage == "start":
@@ -364,15 +364,14 @@ def section(agent: Agent) -> str:
                 cut = f" ({CLIP_SECONDS} s from its middle, of {fact['seconds']:.0f})"
         shown = number(fact.get("shown", fact["returns"][0]))
         link = clip_link(f"{agent.name}_{stage}", f"{agent.env_id}, {title[0].lower()}{title[1:]}")
-        figures.append(
-            f"<figure>{link}\n"
-            f"<figcaption><b>{title}</b>: {fact['steps']:,} steps. This episode: {shown}{cut}. "
-            f"Mean of {len(fact['returns'])}: {number(np.mean(fact['returns']))}</figcaption></figure>\n"
+        cells.append(
+            f"<td>{link}<br>\n<b>{title}</b>: {fact['steps']:,} steps. This episode: {shown}{cut}. "
+            f"Mean of {len(fact['returns'])}: {number(np.mean(fact['returns']))}</td>\n"
         )
     plays = f"python cleanrl/{agent.script}.py --evaluate benchmark/agents/{agent.name} --capture-video"
     needs = f"   # with {agent.engine}" if agent.engine else ""
     return (
-        f'## {agent.env_id}\n\n<div class="motion" title="click: all play">\n{"".join(figures)}</div>\n\n'
+        f'## {agent.env_id}\n\n<table class="motion" title="click: all play"><tr>\n{"".join(cells)}</tr></table>\n\n'
         f"<!-- tested: tests/test_agents.py -->\n```bash\n{plays}{needs}\n```\n"
     )
 
