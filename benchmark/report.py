@@ -269,6 +269,8 @@ def growth_table(measured: dict) -> str:
 
 def draw_curves(panel, runs: list[Run], color: str, label: str | None = None) -> None:
     """The mean curve of some seeds, with a band of one standard deviation where all have begun."""
+    from matplotlib.ticker import EngFormatter
+
     grid = np.linspace(0, runs[0].total, POINTS)
     curves = np.array([shared.curve(run.steps, run.returns, grid) for run in runs])
     mean = curves.mean(axis=0)
@@ -277,7 +279,7 @@ def draw_curves(panel, runs: list[Run], color: str, label: str | None = None) ->
         panel.fill_between(grid, mean - deviation, mean + deviation, color=color, alpha=0.25, linewidth=0)
     panel.plot(grid, mean, color=color, linewidth=1.8, label=label)
     panel.set_xlabel("environment steps")
-    panel.xaxis.set_major_formatter(shared.thousands)
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 1500000 as 1.5M
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -369,6 +371,9 @@ def compare(args: Compare) -> tuple[dict[str, list[list[Run]]], list[str]]:
     both = {environment: [a[environment], b[environment]] for environment in sorted(a.keys() & b.keys())}
     if not both:
         fail(f"{args.a} and {args.b}: have no environment in common")
+    names = [{run.name for runs in side.values() for run in runs} for side in (a, b)]
+    if names[0] & names[1]:
+        fail(f"{args.a} and {args.b}: both have {min(names[0] & names[1])}; name two sets of runs")
     for environment in both:
         firsts = [a[environment][0], b[environment][0]]
         if firsts[0].total != firsts[1].total:
@@ -405,6 +410,8 @@ def report_runs(paths: list[Path], output: Path) -> None:
         draw(rows, output / f"{exp_name}.svg")
         header, *cells = result_cells(rows)
         text.append(f"## {exp_name}\n\n{markdown(header, cells)}\n![curves]({exp_name}.svg)\n")
+        if any(run.evaluations for row in rows for run in row.runs):
+            text.append(table_by_step(rows))
         shared.table([header, *cells], exp_name)
     shared.write_atomically(output / "tables.md", "\n".join(text))
     print(f"{output / 'tables.md'} and the curves are written; to browse the runs: tensorboard --logdir {paths[0]}")

@@ -7,6 +7,7 @@ since the run began. `speed.json` and `growth.json` hold what throughput.py meas
 
 import ast
 import contextlib
+import csv
 import hashlib
 import io
 import json
@@ -144,7 +145,7 @@ class Run:
     stopped_at: int | None = None  # of a kept run that was stopped or diverged before its end: the last step
     ablation: dict = field(default_factory=dict)  # suite, name ("" is untouched), base, beside, arguments
     config: dict = field(default_factory=dict, repr=False)  # of a folder: its config.json
-    evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return]: Procgen's of release 0.2
+    evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return] of Procgen's at checkpoints
 
     @property
     def identity(self) -> dict:
@@ -168,6 +169,13 @@ def last_step(folder: Path) -> int:
     path = folder / "metrics.csv"
     rows = path.read_text(encoding="utf-8").split("\n")[1:-1] if path.is_file() else []  # without half a last row
     return int(float(rows[-1].split(",")[0])) if rows else 0
+
+
+def evaluations_of(folder: Path) -> list:
+    """[step, levels, return] of each episode in a run folder's levels.csv, which ppo_procgen.py writes."""
+    path = folder / "levels.csv"
+    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else []
+    return [[int(row["global_step"]), row["levels"], float(row["episodic_return"])] for row in rows]
 
 
 def run_of_folder(folder: Path) -> Run:
@@ -200,6 +208,7 @@ def run_of_folder(folder: Path) -> Run:
             lengths=episodes["episodic_length"].to_numpy(),
             seconds=episodes["seconds"].cummax().to_numpy(),  # clocks of several processes can run apart a little
             config=config,
+            evaluations=evaluations_of(folder),
         )
     except (ArithmeticError, KeyError, OSError, SyntaxError, TypeError, ValueError) as error:  # pandas' are ValueErrors
         reason = " ".join(str(error).split())
@@ -409,13 +418,6 @@ def table(rows: list[list[str]], title: str | None = None) -> None:
     for row in rows[1:]:
         shown.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(shown)
-
-
-def thousands(x: float, position=None) -> str:
-    """A number on an axis: 1500000 as 1.5M."""
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(sep="")(x)
 
 
 def pictures():

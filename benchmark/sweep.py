@@ -423,5 +423,5 @@ def main(args: Args) -> int:
 if __name__ == "__main__":
     try:
         raise SystemExit(main(tyro.cli(Args, description=__doc__)))
-    except (ValueError, ImportError) as error:  # ImportError: --status draws its table by rich
+    except (ValueError, ImportError, OSError) as error:  # --status draws its table by rich; a disk can be full
         fail(str(error))

@@ -30,6 +30,7 @@ from shared import difference_interval, fail, identity, last_step, planned_steps
 
 try:
     import optuna
+    from optuna import distributions
     from optuna.exceptions import OptunaError, UpdateFinishedTrialError
     from optuna.trial import FrozenTrial, Trial, TrialState
     from sqlalchemy.exc import SQLAlchemyError
@@ -57,33 +58,30 @@ class Args:
 # ----------------------------------------------------------------------------------------------------- What is searched
 
 
-def suggest(trial: Trial, name: str, spec: list | dict):
-    """A value of the hyperparameter: one of the choices in a list, or a number of a range."""
-    if isinstance(spec, list):
-        return trial.suggest_categorical(name, spec)
-    if isinstance(spec["low"], int) and isinstance(spec["high"], int):
-        return trial.suggest_int(name, **spec)
-    return trial.suggest_float(name, **spec)
+def distribution(name: str, spec: list | dict) -> distributions.BaseDistribution:
+    """What a hyperparameter is drawn from: the choices in a list, or a range. Raises ValueError."""
+    try:
+        if isinstance(spec, list):
+            return distributions.CategoricalDistribution(spec)
+        if isinstance(spec["low"], int) and isinstance(spec["high"], int):
+            return distributions.IntDistribution(**spec)
+        return distributions.FloatDistribution(**spec)
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"--space: {name} = {spec}; write choices, [1, 2], or {{ low = 1, high = 2 }}") from None
 
 
-def read_space(args: Args, job: sweep.Job) -> dict[str, list | dict]:
-    """The choices or the range of each hyperparameter, less those that the command types. Raises ValueError."""
+def read_space(args: Args, job: sweep.Job) -> dict[str, distributions.BaseDistribution]:
+    """What each hyperparameter is drawn from, less those that the command types. Raises ValueError."""
     space = tomllib.loads(args.space.read_text(encoding="utf-8"))
     if all(isinstance(spec, dict) and "low" not in spec for spec in space.values()):  # tables of several scripts
         names = [name for name in space if job.script.stem.startswith(name)]
         space = space.get(max(names, key=len, default="ppo"), {})
     options = [name.removeprefix("--").removeprefix("no-") for name in sweep.option_names(job.options)]
-    space = {name: spec for name, spec in space.items() if name.replace("_", "-") not in options}
-    if not space:
+    left = {name: distribution(name, x) for name, x in space.items() if name.replace("_", "-") not in options}
+    if not left:
         raise ValueError(f"--space {args.space}: has nothing for {job.script.name} that the command leaves open")
-    trial = optuna.create_study().ask()  # in memory
-    for name, spec in space.items():
-        try:
-            suggest(trial, name, spec)
-        except (ValueError, TypeError, KeyError, IndexError):
-            raise ValueError(f"--space: {name} = {spec}; write choices, [1, 2], or {{ low = 1, high = 2 }}") from None
-    make_jobs(args, trial.params, 1, 1)  # raises if the script has no such option
-    return space
+    make_jobs(args, optuna.create_study().ask(left).params, 1, 1)  # raises if the script has no such option
+    return left
 
 
 def read_targets(args: Args) -> dict[str, tuple[float, float]]:
@@ -118,10 +116,11 @@ def make_jobs(args: Args, values: dict, start_seed: int, num_seeds: int) -> list
 
 
 def counted(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials of a search, less those that another one continues."""
-    trials = study.get_trials(deepcopy=False)
-    continued = {trial.user_attrs.get("continues") for trial in trials}
-    return [trial for trial in trials if trial.number not in continued]
+    """The trials of a search, less those that another one continues; of two that continue the same one, the first."""
+    latest = {}
+    for trial in study.get_trials(deepcopy=False):
+        latest.setdefault(trial.user_attrs.get("continues", -1 - trial.number), trial)
+    return [trial for trial in latest.values() if trial.number not in latest]
 
 
 def is_open(trial: FrozenTrial) -> bool:
@@ -154,10 +153,13 @@ class ActiveTrial:
 
 @dataclass
 class Search:
-    """Makes trials until there are enough. All that a trial needs is in the storage and in its run folders."""
+    """Makes trials until there are enough. All that a trial needs is in the storage and in its run folders.
+
+    It asks and tells, since study.optimize with Optuna 5's heartbeat and retry loses the trial of a process that is
+    killed before its first heartbeat, and one whose rescuer is killed between FAIL and the retry."""
 
     args: Args
-    space: dict[str, list | dict]
+    space: dict[str, distributions.BaseDistribution]
     targets: dict[str, tuple[float, float]]
     study: optuna.Study
     lock: contextlib.AbstractContextManager  # of the storage
@@ -193,7 +195,7 @@ class Search:
                     self.active.remove(one)
             self.continue_lost()
             while len(self.active) < self.args.workers and self.more_wanted():
-                self.begin(self.study.ask())
+                self.begin(self.study.ask(self.space))
             return any(is_open(trial) for trial in counted(self.study))
 
     def more_wanted(self) -> bool:
@@ -201,9 +203,8 @@ class Search:
         return len(trials) < self.args.trials or any(trial.state == TrialState.WAITING for trial in trials)
 
     def begin(self, trial: Trial) -> None:
-        values = {name: suggest(trial, name, spec) for name, spec in self.space.items()}
         try:
-            jobs = make_jobs(self.args, values, 1, self.args.num_seeds)
+            jobs = make_jobs(self.args, trial.params, 1, self.args.num_seeds)
         except ValueError as error:  # the script does not take them
             self.end(trial, state=TrialState.FAIL, error=str(error))
             return
@@ -304,14 +305,6 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
 # ---------------------------------------------------------------------------------------------------------- The command
 
 
-def storage_lock(storage: str):
-    """What processes hold while they use the storage. SQLite locks no rows, so that two processes could both take the
-    same waiting trial; a file does it."""
-    if not storage.startswith("sqlite:///"):
-        return contextlib.nullcontext()
-    return filelock.FileLock(f"{storage.removeprefix('sqlite:///')}.lock")
-
-
 def open_study(args: Args, name: str, lock: contextlib.AbstractContextManager) -> optuna.Study:
     """Raises ValueError with one line if the storage can't be opened."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=POINTS // 4)
@@ -334,9 +327,12 @@ def main(args: Args) -> None:
     job = make_jobs(args, {}, 1, args.num_seeds)[0]
     space = read_space(args, job)
     targets = read_targets(args)
-    same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, space, version(job.script)]
+    drawn_from = {name: distributions.distribution_to_json(one) for name, one in space.items()}
+    same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, drawn_from, version(job.script)]
     name = f"{job.script.stem}_{hashlib.sha256(json.dumps(same).encode()).hexdigest()[:8]}"
-    lock = storage_lock(args.storage)
+    lock = contextlib.nullcontext()
+    if args.storage.startswith("sqlite:///"):  # which locks no rows: two processes could take the same waiting trial
+        lock = filelock.FileLock(f"{args.storage.removeprefix('sqlite:///')}.lock")
     study = open_study(args, name, lock)
     with sweep.caught_signals() as stops:
         Search(args, space, targets, study, lock, sweep.Sweep([], args.workers, None, stops)).run()
@@ -356,5 +352,8 @@ def main(args: Args) -> None:
 if __name__ == "__main__":
     try:
         main(tyro.cli(Args, description=__doc__))
-    except (ValueError, FileNotFoundError) as error:  # of --space
+    except (ValueError, OSError) as error:  # a mistake; a file that can't be read, a full disk
         fail(str(error))
+    except (OptunaError, SQLAlchemyError) as error:
+        reason = str(error.__cause__ or error).partition("\n")[0]  # Optuna's own words name none
+        fail(f"--storage: {reason}; the same command goes on", status=1)

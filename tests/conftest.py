@@ -1,7 +1,9 @@
+import inspect
 import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 import environments  # noqa: F401 (registers them)
 import torch
 import tyro
+from helpers import copied, error_line
 
 torch.set_num_threads(1)  # whatever OMP_NUM_THREADS was
 LONG = "docs multigpu sweep procgen atari throughput envpool tune report atari_lstm continuous multidiscrete ablations"
@@ -36,18 +39,50 @@ def in_tmp_path(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def spy(monkeypatch):
+    """Lets spy(owner, name) list the calls of a function, with its arguments by name and its result as `result`."""
+
+    def spy_on(owner, name):
+        function, calls = getattr(owner, name), []
+
+        def spied(*args, **kwargs):
+            arguments = inspect.signature(function).bind(*args, **kwargs).arguments
+            calls.append(SimpleNamespace(**copied(arguments), in_training=torch.is_grad_enabled()))
+            result = function(*args, **kwargs)
+            calls[-1].result = copied(result)
+            return result
+
+        monkeypatch.setattr(owner, name, spied)
+        return calls
+
+    return spy_on
+
+
+@pytest.fixture
+def refusal(in_tmp_path, capsys):
+    """main of a script with these arguments, which must end in one line and status 2 and create nothing; the line."""
+
+    def call(script, **arguments):
+        with pytest.raises(SystemExit) as stop:
+            script.main(script.Args(**arguments))
+        assert stop.value.code == 2 and not list(in_tmp_path.iterdir())
+        return error_line(capsys.readouterr().err, script)
+
+    return call
+
+
+@pytest.fixture
 def tool_here(in_tmp_path, capsys):
     """A program of benchmark/ as typed below tmp_path, but in this process, without the seconds in which it loads.
-    Returns its stdout and stderr; its exit status must be `status`."""
+    Returns its stdout and stderr; its exit status must be `status`, unless that is None."""
 
-    def call(tool, *words, status=0):
+    def call(tool, *words, status=0, kind="Args"):
         try:
-            tool.main(tyro.cli(tool.Args, args=list(map(str, words))))
-            ended = 0
+            ended = tool.main(tyro.cli(getattr(tool, kind), args=list(map(str, words)))) or 0
         except SystemExit as stop:
             ended = stop.code
         stdout, stderr = capsys.readouterr()
-        assert ended == status, (stdout, stderr)
+        assert status in (None, ended), (stdout, stderr)
         return stdout, stderr
 
     return call

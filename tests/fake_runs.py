@@ -1,10 +1,12 @@
-"""Run folders as a script leaves them, without a training: for the tests of the tools."""
+"""Run folders as a script leaves them, without a training, and runs of fake_ppo.py: for the tests of the tools."""
 
 import json
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
+import shared
 
 SCRIPT = textwrap.dedent(
     '''\
@@ -54,3 +56,27 @@ def make_run(folder: Path, returns, script: str = SCRIPT, updates: int = 15, num
     rows = [f"{64 * (i + 1)},0.0" for i in range(updates)]
     (run / "metrics.csv").write_text("\n".join(["global_step,charts/episodic_return", *rows, ""]))
     return run
+
+
+def new_run(name, returns, seed=1, exp_name="ppo_numpy"):
+    """A run of ppo_numpy.py on CartPole that never was, of one step an episode, for the tables of kept runs."""
+    count = len(returns)
+    arguments = {"total_timesteps": count, "num_envs": 1, "num_steps": 1}
+    return shared.Run(
+        name, "ppo_numpy", exp_name, "CartPole-v1", seed, "1", "0.2", arguments, {}, count, True,
+        np.arange(1, count + 1), np.array(returns, float), np.ones(count), np.arange(count),
+    )  # fmt: skip
+
+
+def updates():
+    """The updates that runs of fake_ppo.py have made, a line each."""
+    return Path("updates").read_text().splitlines() if Path("updates").exists() else []
+
+
+def wait_until(condition, seconds=120):
+    """Returns when the condition holds, which must be within so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        outputs = [*Path().glob("*.log"), *Path().glob("*.out"), *Path().glob("runs/logs/*.log")]
+        assert time.monotonic() < end, "".join(path.read_text() for path in outputs)[-5000:]
+        time.sleep(0.01)

@@ -1,13 +1,13 @@
 """benchmark/report.py: tables and curves of run folders, kept runs, comparisons, and the tables of the pages."""
 
 import json
+from functools import partial
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import report
 import shared
-import tyro
 
 from tests.fake_runs import SCRIPT, make_run
 
@@ -15,26 +15,16 @@ from tests.fake_runs import SCRIPT, make_run
 @pytest.fixture
 def report_here(tool_here):
     """report.py as typed below tmp_path; returns its stdout and stderr."""
-
-    def call(*words, status=0):
-        return tool_here(report, *words, status=status)
-
-    return call
+    return partial(tool_here, report)
 
 
 @pytest.fixture
-def compare_here(in_tmp_path, capsys):
+def compare_here(tool_here, tmp_path):
     """report.py compare as typed below tmp_path; returns the rows of its table, or what it says on stderr."""
 
     def call(*words, status=0):
-        ended = 0
-        try:
-            report.main(tyro.cli(report.Compare, args=[str(word) for word in words]))
-        except SystemExit as stop:
-            ended = stop.code
-        stdout, stderr = capsys.readouterr()
-        assert ended == status, (stdout, stderr)
-        return stderr if status else cells_of((in_tmp_path / "comparison.md").read_text())
+        _, stderr = tool_here(report, *words, status=status, kind="Compare")
+        return stderr if status else cells_of((tmp_path / "comparison.md").read_text())
 
     return call
 
@@ -166,6 +156,11 @@ def test_compare_tells_whether_a_change_helped(compare_here, tmp_path, before, a
     ElementTree.parse(tmp_path / "comparison.svg")
 
 
+def test_runs_are_not_compared_with_themselves(compare_here, tmp_path):
+    make_seeds(tmp_path / "runs", BEFORE)
+    assert "both have Toy-v0__ppo__1__1" in compare_here("runs", "runs/*", status=2)
+
+
 def test_runs_of_several_kinds_are_not_compared(compare_here, tmp_path):
     make_seeds(tmp_path / "runs", [10.0])
     late = make_run(tmp_path / "runs", [1.0], seed=2, updates=9, exp_name="mine")
@@ -254,14 +249,16 @@ def test_growth_is_told_for_each_value():
     assert row["steps/s"] == "2,000 (1,000–3,000)" and row["ms per update"] == "1.5" and row["policy"] == "2.0"
 
 
-def test_results_on_levels_are_told_by_step(tmp_path):
-    make_seeds(tmp_path / "runs", [10.0])
-    (run,) = shared.find_runs([tmp_path / "runs"])
-    run.evaluations = [[64, "training", 1.0], [64, "training", 3.0], [64, "test", 0.5], [128, "training", 4.0],
-                       [128, "test", 1.5]]  # fmt: skip
-    assert report.table_by_step(report.rows_of([run])["ppo"]).splitlines()[2:] == [
-        "| Toy-v0 | 64 | 2.00 | 0.50 |", "| Toy-v0 | 128 | 4.00 | 1.50 |",
-    ]  # fmt: skip
+def test_results_on_levels_are_kept_and_told_by_step(report_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "kept")
+    run = make_run(tmp_path / "runs", [10.0])
+    rows = ["64,training,1.0,5", "64,training,3.0,5", "64,test,0.5,5", "128,training,4.0,5", "128,test,1.5,5"]
+    (run / "levels.csv").write_text("\n".join(["global_step,levels,episodic_return,episodic_length", *rows, ""]))
+    report_here("--keep", run)
+    report_here("runs")
+    table = report.table_by_step(report.rows_of(shared.kept_runs("results", tmp_path / "kept"))["ppo"])
+    assert table.splitlines()[2:] == ["| Toy-v0 | 64 | 2.00 | 0.50 |", "| Toy-v0 | 128 | 4.00 | 1.50 |"]
+    assert table in (tmp_path / "report" / "tables.md").read_text()
 
 
 def test_the_pages_have_the_tables_that_the_kept_runs_give():

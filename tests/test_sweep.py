@@ -5,12 +5,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sweep
+
+from tests.fake_runs import updates, wait_until
 
 ROOT = Path(__file__).parents[1]
 FAKE = ROOT / "tests" / "fake_ppo.py"
@@ -43,19 +44,8 @@ def run(*words, status=0, **options):
     return stdout, stderr
 
 
-def wait_until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, [path.read_text() for path in Path().glob("runs/logs/*.log")]
-        time.sleep(0.01)
-
-
 def runs():
     return sorted(path.parent for path in Path().glob("runs/*/config.json"))
-
-
-def updates():
-    return Path("updates").read_text().splitlines() if Path("updates").exists() else []
 
 
 def are_held(count):
@@ -163,15 +153,18 @@ def test_done_runs_are_recognized_and_left_as_they_are():
     assert "2,000 (100%)" in status and "-6.30" in status  # the mean of all 40 episodes
 
 
-def test_other_arguments_and_another_version_are_other_runs():
+def test_other_arguments_and_another_version_are_other_runs(tool_here):
+    def status_of(fake=""):
+        return tool_here(sweep, *ONE, "--status", "--command", f"python fake_ppo.py {fake}", status=None)[0]
+
     run(*ONE)
-    assert "1 queued" in run(*ONE, "--status", fake="--x 0.5", status=1)[0]
+    assert "1 queued" in status_of("--x 0.5")
     source = Path("fake_ppo.py").read_text()
     Path("fake_ppo.py").write_text(f"# a comment\n{source}# below the ruler\nprint('more')\n")
     for same in ("", "--num-threads 16", "--no-cuda", "--total-timesteps 2e3", "--checkpoints 3"):
-        run(*ONE, "--status", fake=same)
+        assert "1 done" in status_of(same)
     Path("fake_ppo.py").write_text(source.replace("import json", "import json\n\nA_CONSTANT = 1", 1))
-    assert "1 queued" in run(*ONE, "--status", status=1)[0]
+    assert "1 queued" in status_of()
     run(*ONE)
     assert len(runs()) == 2
 
@@ -291,6 +284,11 @@ def test_wrong_use_as_typed():
     for words, part in [([], "name the environments"), ([*ONE, "--command", "python toy.py"], "toy.py")]:
         stdout, stderr = run(*words, status=2)
         assert not stdout and stderr.startswith("sweep.py: error: ") and part in stderr and stderr.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_one_line():
+    Path("runs").touch()
+    assert run(*ONE, status=2)[1] == "sweep.py: error: [Errno 20] Not a directory: 'runs/logs'\n"
 
 
 def test_shell_scripts_are_sweeps_of_their_scripts(tmp_path, monkeypatch):

@@ -16,6 +16,8 @@ import sweep
 import tune
 from optuna.trial import TrialState
 
+from tests.fake_runs import updates, wait_until
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -41,17 +43,6 @@ def start(name, *words):
         return subprocess.Popen([sys.executable, ROOT / "benchmark" / "tune.py", *words], stdout=output, stderr=output)
 
 
-def wait_until(condition):
-    end = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < end, [path.read_text() for path in Path().glob("*.log")]
-        time.sleep(0.01)
-
-
-def updates():
-    return Path("updates").read_text().splitlines() if Path("updates").exists() else []
-
-
 def all_trials():
     storage = tune.Args().storage
     return tune.counted(optuna.load_study(study_name=None, storage=storage))  # of the only study
@@ -72,7 +63,7 @@ def search_of(*values, space=None, fake=""):
     for value in values:
         study.enqueue_trial(value)
     args = tune.Args(env_ids=["A"], command=f"python fake_ppo.py {fake}", trials=len(values), grace=2)
-    space = space or {"x": {"low": 0.0, "high": 1.0}}
+    space = {name: tune.distribution(name, x) for name, x in (space or {"x": {"low": 0.0, "high": 1.0}}).items()}
     return tune.Search(args, space, {"A": (0.0, 1.0)}, study, contextlib.nullcontext(), sweep.Sweep([], 1, 1, []))
 
 
@@ -202,11 +193,9 @@ def test_every_scripts_space_fits_it():
     for script in sorted((ROOT / "cleanrl").glob("*.py")):
         args = tune.Args(env_ids=["A"], command=f"python {script}")
         space = tune.read_space(args, tune.make_jobs(args, {}, 1, 1)[0])
+        ends = [getattr(one, "choices", None) or (one.low, one.high) for one in space.values()]
         for end in (0, -1):
-            values = {}
-            for name, spec in space.items():
-                values[name] = spec[end] if isinstance(spec, list) else (spec["low"], spec["high"])[end]
-            tune.make_jobs(args, values, 1, 1)
+            tune.make_jobs(args, dict(zip(space, [x[end] for x in ends])), 1, 1)
     script = ROOT / "cleanrl" / "ppo.py"
     args = tune.Args(env_ids=["A"], command=f"python {script} --gamma=0.9 --num_envs 8 --no-clip-vloss")
     assert not {"gamma", "num-envs", "clip-vloss"} & tune.read_space(args, tune.make_jobs(args, {}, 1, 1)[0]).keys()
@@ -243,6 +232,18 @@ def test_a_mistake_is_one_line_and_creates_nothing(tool_here, here, monkeypatch,
         tool_here(tune, *typed(), *words)
     assert message in str(mistake.value) and "secret" not in str(mistake.value)
     assert [path for path in sorted(here.rglob("*")) if "__pycache__" not in str(path)] == before
+
+
+def test_a_database_that_breaks_is_one_line_and_leaves_no_run_behind():
+    Path("hold").touch()
+    process = start("first.log", *typed(fake="--hold 0", trials=1))
+    wait_until(lambda: len(updates()) == 9)
+    Path("runs/tune.db").write_text("no database")
+    assert process.wait(60) == 1
+    _, line = Path("first.log").read_text().splitlines()  # the first says that the run runs
+    assert line.startswith("tune.py: error: --storage: ")
+    Path("hold").unlink()
+    assert not any(sweep.is_held(lock) for lock in Path().glob("runs/*/lock"))
 
 
 def test_a_mistake_as_typed():
