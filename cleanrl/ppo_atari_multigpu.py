@@ -1369,6 +1369,8 @@ def check_arguments(args: Args) -> None:
             hint = "; ids of other packages are written module:Name-v0"
             if not PICTURES:
                 hint += ", and Atari games are for ppo_atari.py"
+        elif args.capture_video and "render_mode" in str(error):
+            hint = "; it can't be filmed: omit --capture-video"
         fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
 
 
@@ -1385,9 +1387,12 @@ def check_environment(args: Args) -> None:
     reward = env.step(env.action_space.sample())[1]
     if np.ndim(reward) != 0:
         raise ValueError(f"returned {np.size(reward)} rewards as array; a wrapper in make_env must add them")
-    own_space = env.unwrapped.observation_space
-    if isinstance(own_space, gym.spaces.Dict | gym.spaces.Tuple):
-        print(f"observations: {type(own_space).__name__}, flattened to {declared[0]} numbers")
+    while isinstance(env, gym.Wrapper):
+        space = env.env.observation_space
+        is_compound = isinstance(space, gym.spaces.Dict | gym.spaces.Tuple)
+        if is_compound and isinstance(env, gym.wrappers.FlattenObservation):
+            print(f"observations: {type(space).__name__}, flattened to {declared[0]} numbers")
+        env = env.env
     envs.close()
 
 

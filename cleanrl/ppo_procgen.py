@@ -1132,6 +1132,8 @@ def check_arguments(args: Args) -> None:
             hint = "; ids of other packages are written module:Name-v0"
             if not PICTURES:
                 hint += ", and Atari games are for ppo_atari.py"
+        elif args.capture_video and "render_mode" in str(error):
+            hint = "; it can't be filmed: omit --capture-video"
         fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
 
 
