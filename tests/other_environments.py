@@ -3,9 +3,9 @@
     make test-environments
     python tests/other_environments.py --only vizdoom crafter    # fills nothing
 
-tests/other_environments.toml lists packages and commands. Each package gets a virtual environment of its own, by uv.
-Each command trains for some thousand steps, with a video if the environment can be filmed, and its agent is evaluated.
-The status is 1 if something happens that the list doesn't say.
+tests/other_environments.toml lists packages and commands. uv installs them, into one virtual environment; packages that
+change Gymnasium or MuJoCo have one of their own. Each command trains for some thousand steps, with a video if the
+environment can be filmed, and its agent is evaluated. The status is 1 if something happens that the list doesn't say.
 """
 
 import os
@@ -32,7 +32,7 @@ ATARI = ("ale-py", "opencv-python-headless")  # what ppo_atari.py needs besides 
 @dataclass
 class Args:
     only: tuple[str, ...] = ()  # packages to try; by default all, and then the page's table is filled
-    steps: int = 4096  # of each training
+    steps: int = 2048  # of each training
     minutes: int = 15  # that a training or an evaluation may take
     folder: Path = ROOT / ".venv" / "others"  # where the virtual environments are; uv is in its bin
 
@@ -51,20 +51,20 @@ def type_in(words: list, folder: Path, minutes: int, env: dict | None = None) ->
 
 
 def install(environment: dict, args: Args) -> tuple[Path, str]:
-    """Makes the package's virtual environment, once. Returns its folder, and why it can't be had or ""."""
-    folder = args.folder / environment["package"].lower()
-    done = folder / "installed"
+    """Installs the package, once. Returns its virtual environment, and why it can't be had or ""."""
+    package = environment["package"]
+    folder = args.folder / (package if environment.get("own") else "shared")
+    done = folder / f"installed-{package}"
     if done.is_file():
         return folder, done.read_text("utf-8")
     uv = shutil.which("uv", path=f"{args.folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
     into = [uv, "pip", "install", "--python", folder]
-    steps = [
-        [uv, "venv", "--clear", "--python", sys.executable, folder],
-        [*into, "-r", ROOT / "requirements.txt", *ATARI],
-        [*into, environment["package"]],
-    ]
+    steps = [[*into, package]]
     if "then" in environment:
         steps.append([*into, environment["then"]])
+    if not folder.is_dir():
+        steps.insert(0, [uv, "venv", "--python", sys.executable, folder])
+        steps.insert(1, [*into, "-r", ROOT / "requirements.txt", *ATARI])
     for step in steps:
         status, stderr = type_in(step, args.folder, args.minutes)
         if status != 0:
@@ -75,8 +75,9 @@ def install(environment: dict, args: Args) -> tuple[Path, str]:
     return folder, ""
 
 
-def version(environment: dict, folder: Path) -> str:
+def version(environment: dict, args: Args) -> str:
     """The package's version in its virtual environment, "" if it isn't there."""
+    folder, _ = install(environment, args)
     name = environment["package"]
     code = f"import importlib.metadata as m; print(m.version({name!r}))"
     done = subprocess.run([folder / "bin" / "python", "-c", code], capture_output=True, text=True)
@@ -96,12 +97,12 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
     """Trains and evaluates. Returns whether it went as the list says, and what happened."""
     folder, missing = install(environment, args)
     if missing:
-        return "missing" in environment, f"can't be installed: {missing}"
-    work = folder / "work"
+        return environment.get("missing", "\n") in missing, f"can't be installed: {missing}"
+    work = args.folder / "work" / environment["package"]
     shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
+    work.mkdir(parents=True)
     script, *words = shlex.split(environment["command"])
-    env = dict(os.environ)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # more threads crawl where cores are shared
     if "module" in environment:
         (work / "mine.py").write_text(environment["module"].lstrip(), "utf-8")
         env["PYTHONPATH"] = "."
@@ -154,9 +155,7 @@ def main(args: Args) -> int:
     for environment in chosen:
         as_listed, result = try_one(environment, args)
         failed += not as_listed
-        name = environment["package"]
-        folder = args.folder / name.lower()
-        rows.append([f"{name} {version(environment, folder)}".strip(), environment["command"], result])
+        rows.append([f"{environment['package']} {version(environment, args)}", environment["command"], result])
         print("as listed" if as_listed else "NOT AS LISTED", *rows[-1], sep=" | ", flush=True)
     if not args.only:
         shared.fill(PAGE, "environments", table(rows))
