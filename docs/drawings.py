@@ -363,7 +363,7 @@ def speed_bars(folder: Path) -> None:
     measured = shared.read_json("speed.json")
     drawing = Drawing(560, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
     left = 222
-    unit = 40
+    unit = 34
     for i, (script, name, game) in enumerate(scripts):
         medians = measured[f"throughput/{script}"]["medians"]
         ratio = min(medians["ratios"]["default threads"], medians["ratios"]["1 thread"])  # against the faster setting
