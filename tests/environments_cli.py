@@ -2,6 +2,7 @@
 
 import gymnasium as gym
 import numpy as np
+from environments import Random
 
 
 class Constant(gym.Env):
@@ -91,33 +92,22 @@ class Film(NoPicture):
         return picture
 
 
-class Worn(gym.Env):
+class Worn(Random):
     """The more episodes one has begun, the larger are its observations, whatever the seed."""
 
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    action_space = gym.spaces.Discrete(3)
-
-    def __init__(self, render_mode=None):
-        self.episodes = 0
+    episodes = 0
 
     def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
         self.episodes += 1
-        return self.observe(), {}
-
-    def step(self, action):
-        return self.observe(), self.np_random.normal(), bool(self.np_random.integers(8) == 0), False, {}
+        return super().reset(seed, options)
 
     def observe(self):
-        return (self.np_random.normal(size=3) * 1.01**self.episodes).astype(np.float32)
+        return super().observe() * np.float32(1.01**self.episodes)
 
 
-class Diary(gym.Env):
-    """Random rewards, observations and ends; keeps (steps of its life, return, length) of every episode in `episodes`,
-    and all diaries in `Diary.written`."""
+class Diary(Random):
+    """Keeps (steps of its life, return, length) of every episode in `episodes`, and all diaries in `Diary.written`."""
 
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    action_space = gym.spaces.Discrete(3)
     written = []  # noqa: RUF012
 
     def __init__(self, render_mode=None):
@@ -125,17 +115,16 @@ class Diary(gym.Env):
         self.written.append(self)
 
     def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
         self.rewards = []
-        return self.np_random.normal(size=3).astype(np.float32), {}
+        return super().reset(seed, options)
 
     def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
         self.life += 1
-        self.rewards.append(self.np_random.normal())
-        end = self.np_random.integers(6)
-        if end < 2:
+        self.rewards.append(reward)
+        if terminated or truncated:
             self.episodes.append((self.life, sum(self.rewards), len(self.rewards)))
-        return self.np_random.normal(size=3).astype(np.float32), self.rewards[-1], bool(end == 0), bool(end == 1), {}
+        return observation, reward, terminated, truncated, info
 
 
 class Signpost(gym.Env):

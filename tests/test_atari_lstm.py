@@ -1,8 +1,6 @@
 """What ppo_atari_lstm.py adds to ppo_atari.py: the five details of the LSTM, in acting, learning and evaluation."""
 
-from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import environments_atari  # noqa: F401 (registers them)
 import gymnasium as gym
@@ -10,9 +8,8 @@ import numpy as np
 import ppo_atari_lstm as ppo
 import pytest
 import torch
-from helpers import assert_same_state, error_line, rows, run, small_agent, spy_on, state, type_here, words
+from helpers import assert_resumes, rows, small_agent
 
-SCRIPT = Path(ppo.__file__)
 # 3 updates of 32 samples, a checkpoint at the end
 TINY = {
     "env_id": "Noise-v0", "total_timesteps": 96, "num_envs": 4, "num_steps": 8, "num_minibatches": 2,
@@ -23,11 +20,6 @@ TINY = {
 @pytest.fixture
 def train(in_tmp_path):
     return lambda **arguments: ppo.main(ppo.Args(**TINY | arguments))
-
-
-@pytest.fixture
-def spy(monkeypatch):
-    return partial(spy_on, monkeypatch)
 
 
 def make_agent(num_actions=3, **options):
@@ -117,45 +109,41 @@ def test_the_lstm_runs_once_a_stretch_between_episode_ends(spy):
     dones[[0, 10, 10, 20], [0, 0, 1, 1]] = 1
     calls = spy(torch.nn.LSTM, "forward")
     agent(frames(32, 2), agent.initial_state(2), dones.flatten())
-    assert [args[1].shape[0] for args, _ in calls] == [10, 10, 12]
+    assert [len(call.input) for call in calls] == [10, 10, 12]
 
 
 # Acting
 def test_states_are_handed_on_over_steps_and_rollouts_and_start_anew_with_fresh_episodes(train, spy):
     calls, gae_calls = spy(ppo.Agent, "get_action_and_value"), spy(ppo, "compute_gae")
     train(total_timesteps=128, checkpoints=2, exact_resume=True)
-    states = [(args[3], result[-1]) for args, result in calls]
     for fresh in (0, 16):
-        assert not states[fresh][0].any()  # [lstm-2]
-    for t, ((_, after), (before, _)) in enumerate(pairwise(states), 1):
-        assert torch.equal(after, before) == (t != 16)
-    given = torch.stack([args[4] for args, _ in calls]).numpy()  # (4 * T, N)
-    dones = np.concatenate([args[2] for args, _ in gae_calls])
-    np.testing.assert_array_equal(given, dones)
+        assert not calls[fresh].lstm_state.any()  # [lstm-2]
+    for t, (call, later) in enumerate(pairwise(calls), 1):
+        assert (call.result[-1] == later.lstm_state).all() == (t != 16)
+    dones = np.concatenate([call.dones for call in gae_calls])  # (4 * T, N)
+    np.testing.assert_array_equal([call.dones for call in calls], dones)
     assert 0 < dones[1:16].mean() < 1 and not dones[[8, 24]].all()  # episodes go on from a rollout to the next
 
 
 def test_observations_are_single_frames(train, spy):
     calls = spy(ppo.Agent, "get_action_and_value")
     train(env_id="Clock-v0", total_timesteps=32)
-    levels = [args[1] for args, _ in calls]
-    assert all(obs.shape == (4, 84, 84, 1) and obs.dtype == torch.uint8 for obs in levels)
-    assert [obs.unique().tolist() for obs in levels] == [[20 * (t % 5)] for t in range(8)]
+    assert all(call.obs.shape == (4, 84, 84, 1) and call.obs.dtype == np.uint8 for call in calls)
+    assert [np.unique(call.obs).tolist() for call in calls] == [[20 * (t % 5)] for t in range(8)]
 
 
 def test_next_value_is_that_of_the_state_after_the_rollout(train, spy):
-    calls, values, gae_calls = (
-        spy(ppo.Agent, "get_action_and_value"), spy(ppo.Agent, "get_value"), spy(ppo, "compute_gae"),
-    )  # fmt: skip
+    calls, gae_calls = spy(ppo.Agent, "get_action_and_value"), spy(ppo, "compute_gae")
+    values = spy(ppo.Agent, "get_value")
     train()
     assert len(values) == len(gae_calls) == 3
-    for (value_args, value), (gae_args, _), (_, acted) in zip(values, gae_calls, calls[7::8], strict=True):
-        assert torch.equal(value_args[2], acted[-1])
-        np.testing.assert_array_equal(value_args[3], gae_args[4])
-        np.testing.assert_array_equal(value, gae_args[3])
-    for (value_args, _), (args, _) in zip(values, calls[8::8]):  # the next rollout starts from the same
-        for one, other in zip(value_args[1:], (args[1], args[3], args[4]), strict=True):
-            assert torch.equal(one, other)
+    for value, gae, acted in zip(values, gae_calls, calls[7::8], strict=True):
+        np.testing.assert_array_equal(value.lstm_state, acted.result[-1])
+        np.testing.assert_array_equal(value.dones, gae.next_done)
+        np.testing.assert_array_equal(value.result, gae.next_value)
+    for value, acted in zip(values, calls[8::8]):  # the next rollout starts from the same
+        for name in ("obs", "lstm_state", "dones"):
+            np.testing.assert_array_equal(getattr(value, name), getattr(acted, name))
 
 
 def test_bootstrap_truncated_takes_the_state_before_the_reset(train, spy, monkeypatch):
@@ -170,7 +158,7 @@ def test_bootstrap_truncated_takes_the_state_before_the_reset(train, spy, monkey
     train(env_id="Clock-v0", total_timesteps=32, bootstrap_truncated=True)
     wanted = np.zeros((8, 4))
     wanted[4] = 0.99 * value
-    np.testing.assert_allclose(gae_calls[0][0][0], wanted, atol=1e-5)
+    np.testing.assert_allclose(gae_calls[0].rewards, wanted, atol=1e-5)
 
 
 # lstm-4, lstm-5
@@ -179,20 +167,18 @@ def test_minibatches_are_whole_environments_in_time_order(train, spy, num_envs, 
     acting, learning = spy(ppo.Agent, "get_action_and_value"), spy(ppo.Agent, "evaluate_actions")
     sizes = {"num_envs": num_envs, "num_minibatches": num_minibatches, "num_steps": 8, "update_epochs": 4}
     train(total_timesteps=num_envs * 8, **sizes)
-    obs = torch.stack([args[1] for args, _ in acting])  # (T, N, ...)
-    dones = torch.stack([args[4] for args, _ in acting])
-    actions = torch.stack([result[0] for _, result in acting])
+    obs = np.array([call.obs for call in acting])  # (T, N, ...)
+    dones = np.array([call.dones for call in acting])
+    actions = np.array([call.result[0] for call in acting])
     orders = []
     for epoch in range(4):
         order = []
-        for (_, mb_obs, mb_actions, _, mb_dones), _ in learning[epoch * num_minibatches :][:num_minibatches]:
+        for call in learning[epoch * num_minibatches :][:num_minibatches]:
+            columns = (call.obs, call.dones, call.actions)
+            mb_obs, mb_dones, mb_actions = (x.reshape(8, -1, *x.shape[1:]) for x in columns)
             for i in range(num_envs // num_minibatches):
-                column = mb_obs.unflatten(0, (8, -1))[:, i]
-                envs = [env for env in range(num_envs) if torch.equal(obs[:, env], column)]
-                assert len(envs) == 1
-                env = envs[0]
-                assert torch.equal(dones[:, env], mb_dones.unflatten(0, (8, -1))[:, i])
-                assert torch.equal(actions[:, env], mb_actions.unflatten(0, (8, -1))[:, i])
+                (env,) = [env for env in range(num_envs) if (obs[:, env] == mb_obs[:, i]).all()]
+                assert (dones[:, env] == mb_dones[:, i]).all() and (actions[:, env] == mb_actions[:, i]).all()
                 order.append(env)
         assert sorted(order) == list(range(num_envs))
         orders.append(order)
@@ -206,23 +192,18 @@ def test_ratio_is_1_in_the_first_minibatch_of_every_update(train, spy, precision
     train(total_timesteps=32 * 6, learning_rate=1e-3, precision=precision)
     first, later = losses[::4], losses[3::4]
     assert len(first) == 6
-    for (log_prob, _, value, mb, *_), _ in first:
-        assert ((log_prob - mb.log_probs).exp() - 1).abs().max() < 1e-4
-        torch.testing.assert_close(value, mb.values, rtol=0, atol=1e-4)
-    assert all(((args[0] - args[3].log_probs).exp() - 1).abs().max() > 1e-3 for args, _ in later)
-    assert all(0 < args[2][1:].mean() < 1 for args, _ in gae_calls)  # ends in the middle of every rollout
-    assert any(not args[2][0].all() for args, _ in gae_calls)  # and episodes from one rollout to the next
+    for call in first:
+        assert np.abs(np.exp(call.log_prob - call.mb.log_probs) - 1).max() < 1e-4
+        np.testing.assert_allclose(call.value, call.mb.values, rtol=0, atol=1e-4)
+    assert all(np.abs(np.exp(call.log_prob - call.mb.log_probs) - 1).max() > 1e-3 for call in later)
+    assert all(0 < call.dones[1:].mean() < 1 for call in gae_calls)  # ends in the middle of every rollout
+    assert any(not call.dones[0].all() for call in gae_calls)  # and episodes from one rollout to the next
 
 
 # Resume and evaluation
 def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train):
     options = {"bootstrap_truncated": True, "target_kl": 1.0, "anneal_clip": True, "precision": "bf16"}
-    whole, half = (train(total_timesteps=128, checkpoints=2, exact_resume=True, **options) for _ in range(2))
-    (half / "checkpoints" / "4.pt").unlink()
-    ppo.main(ppo.Args(resume=str(half)))
-    assert_same_state(state(half, 4), state(whole, 4))
-    assert rows(half, "metrics.csv", ["charts/SPS"]) == rows(whole, "metrics.csv", ["charts/SPS"])
-    assert rows(half, "episodes.csv", ["seconds"]) == rows(whole, "episodes.csv", ["seconds"])
+    assert_resumes(ppo, train(total_timesteps=128, checkpoints=2, exact_resume=True, **options), after=2)
 
 
 def test_evaluation_plays_with_the_state(train, spy, monkeypatch):
@@ -231,12 +212,22 @@ def test_evaluation_plays_with_the_state(train, spy, monkeypatch):
     checkpoint["model"] = random_agent(2).state_dict()
     args = ppo.resolve(ppo.for_evaluation(checkpoint["args"]))
     calls = spy(ppo.Agent, "get_action_and_value")
-    results = list(ppo.evaluate(checkpoint, args, 3))
+    results = list(ppo.evaluate(checkpoint, args, 3, folder / "played.mp4"))
+    assert (folder / "played.mp4").is_file()
     assert [episode["l"] for episode in results] == [8] * 3
-    for t, ((_, _, _, lstm_state, dones), _) in enumerate(calls):
-        assert dones.item() == (t % 8 == 0)
-        assert torch.equal(lstm_state, calls[t - 1][1][-1]) if t % 8 else not lstm_state.any()
+    for t, call in enumerate(calls):
+        assert call.dones.item() == (t % 8 == 0)
+        assert t % 8 == 0 or (call.lstm_state == calls[t - 1].result[-1]).all()
     assert list(ppo.evaluate(checkpoint, args, 3)) == results
+
+
+def test_a_player_remembers_between_two_calls_of_act(train):
+    player = ppo.load(train(), deterministic=True)
+    obs = np.full((1, 84, 84, 1), 100, np.uint8)
+    player.act(obs)
+    after_one = player.lstm_state
+    player.act(obs)
+    assert not torch.equal(player.lstm_state, after_one)
 
 
 def test_a_lost_life_begins_a_new_state_in_evaluation(train, spy, monkeypatch):
@@ -245,26 +236,14 @@ def test_a_lost_life_begins_a_new_state_in_evaluation(train, spy, monkeypatch):
     player = ppo.load(train(env_id="FakeAtari-v0", total_timesteps=32))
     calls, steps = spy(ppo.Agent, "get_action_and_value"), spy(ppo.VectorEnv, "step")
     player.play(seed=1)
-    given = [args[4].item() for args, _ in calls]
-    assert sum(given) == 2 and given == [1, *(result[2].item() for _, result in steps[:-1])]
-
-
-def test_as_typed_it_trains_and_evaluates(in_tmp_path):
-    options = TINY | {"env_id": "environments_atari:Cue-v0", "total_timesteps": 32, "precision": "bf16"}
-    _, stderr = run(*words(**options), "--vectorization", "async", script=SCRIPT)
-    (folder,) = in_tmp_path.glob("runs/environments_atari_Cue-v0__ppo_atari_lstm__1__*")
-    assert stderr == ""
-    type_here("--evaluate", folder, "--episodes", 2, "--capture-video", script=SCRIPT)
-    assert len(rows(folder, "evaluation.csv")) == 2 and (folder / "evaluation.mp4").is_file()
+    given = [call.dones.item() for call in calls]
+    assert sum(given) == 2 and given == [1, *(call.result[2].item() for call in steps[:-1])]
 
 
 # Wrong use
-def test_environments_must_divide_into_minibatches(in_tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        type_here(*words(num_envs=6, num_minibatches=4), script=SCRIPT)
-    line = error_line(capsys.readouterr().err, ppo)
-    assert stop.value.code == 2 and "--num-envs 6: must be a multiple of --num-minibatches 4" in line
-    assert not list(in_tmp_path.iterdir())
+def test_environments_must_divide_into_minibatches(refusal):
+    line = refusal(ppo, num_envs=6, num_minibatches=4)
+    assert "--num-envs 6: must be a multiple of --num-minibatches 4" in line
 
 
 # Learning

@@ -8,7 +8,7 @@ import ppo_atari
 import ppo_atari_visual as ppo
 import pytest
 import torch
-from helpers import TESTS, type_here, words
+from helpers import TESTS, assert_same_logs, assert_same_state, state, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_visual.py"
 EMPTY = (40, 40, 40)
@@ -99,6 +99,15 @@ def test_a_lost_life_is_a_line_where_it_was_lost():
     still, lost = (draw(history=[(0.1 * i, 0.0, 3 - n * (i >= 20)) for i in range(40)])[CURVE] for n in (0, 1))
     rows, columns = np.nonzero((still != lost).any(-1))
     assert len(set(columns)) == 1 and columns[0] == 12 + 20 * 3.8 and np.ptp(rows) > 60
+
+
+@pytest.mark.parametrize("options", [{}, {"bootstrap_truncated": True, "anneal_clip": True, "precision": "bf16"}])
+def test_it_trains_as_the_parent_to_the_bit(in_tmp_path, options):
+    scripts = (ppo, ppo_atari)
+    one, other = (script.main(script.Args(**TINY | options, capture_video=False)) for script in scripts)
+    for update in (1, 2):
+        assert_same_state(state(one, update), state(other, update))
+    assert_same_logs(one, other)
 
 
 def test_it_plays_as_the_parent_and_draws_each_decision(in_tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Each implementation detail of ppo.py against numpy or a closed form; each test fails when its detail is taken out."""
 
 import csv
-import inspect
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ import numpy as np
 import ppo
 import pytest
 import torch
+from helpers import copied
 
 TINY = dict(env_id="Random-v0", total_timesteps=48, num_envs=2, num_steps=8, checkpoints=1)  # 3 updates of 16 samples
 ARGS = ppo.Args(**TINY)
@@ -28,39 +28,6 @@ def train(in_tmp_path):
         return SimpleNamespace(folder=folder, **columns)
 
     return train
-
-
-def copied(x):
-    """A copy of x in numpy, since the training reuses its buffers."""
-    if isinstance(x, torch.Tensor):
-        return x.detach().numpy().copy()
-    if isinstance(x, ppo.Batch):
-        return ppo.Batch(*map(copied, x))
-    if isinstance(x, list | tuple):
-        return tuple(map(copied, x))
-    if isinstance(x, dict):
-        return {name: copied(value) for name, value in x.items()}
-    return x.copy() if isinstance(x, np.ndarray) else x
-
-
-@pytest.fixture
-def spy(monkeypatch):
-    """Lets spy(owner, name) list the calls of a function, with its arguments by name and its result as `result`."""
-
-    def spy(owner, name):
-        function, calls = getattr(owner, name), []
-
-        def spied(*args, **kwargs):
-            arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-            calls.append(SimpleNamespace(**copied(arguments), in_training=torch.is_grad_enabled()))
-            result = function(*args, **kwargs)
-            calls[-1].result = copied(result)
-            return result
-
-        monkeypatch.setattr(owner, name, spied)
-        return calls
-
-    return spy
 
 
 @pytest.fixture
@@ -310,31 +277,20 @@ def test_each_epoch_takes_every_sample_once_in_a_new_order(train, spy):
 # ---------------------------------------------------------------------------------------------- core-7 to core-10: loss
 
 
-def loss_of(
-    log_prob=None,
-    entropy=None,
-    value=None,
-    clip_coef=0.2,
-    norm_adv=False,
-    clip_vloss=True,
-    ent_coef=0.0,
-    vf_coef=0.0,
-    **columns,
-):
-    """ppo_loss of a minibatch whose other columns are 0."""
-    given = [x for x in (log_prob, entropy, value, *columns.values()) if x is not None]
-    zeros = torch.zeros(len(given[0]))
-    now = [zeros if x is None else torch.as_tensor(x, dtype=torch.float32) for x in (log_prob, entropy, value)]
-    mb = {name: zeros for name in ppo.Batch._fields}
-    mb |= {name: torch.as_tensor(x, dtype=torch.float32) for name, x in columns.items()}
-    args = ppo.Args(norm_adv=norm_adv, clip_vloss=clip_vloss, ent_coef=ent_coef, vf_coef=vf_coef)
-    return ppo.ppo_loss(*now, ppo.Batch(**mb), clip_coef, args)
+def loss_of(clip_coef=0.2, options=None, **columns):
+    """ppo_loss of a minibatch whose other columns are 0; of the policy alone unless options say more."""
+    columns = {name: torch.as_tensor(x, dtype=torch.float32) for name, x in columns.items()}
+    zeros = torch.zeros(len(next(iter(columns.values()))))
+    now = [columns.pop(name, zeros) for name in ("log_prob", "entropy", "value")]
+    mb = ppo.Batch(**dict.fromkeys(ppo.Batch._fields, zeros) | columns)
+    args = ppo.Args(**{"norm_adv": False, "ent_coef": 0.0, "vf_coef": 0.0} | (options or {}))
+    return ppo.ppo_loss(*now, mb, clip_coef, args)
 
 
 def normalized(advantages):
     """The advantages that weigh the log-probs in the loss: at ratio 1, the gradient is -A / M."""
     log_prob = torch.zeros(len(advantages), requires_grad=True)
-    loss_of(log_prob=log_prob, advantages=advantages, norm_adv=True)[0].backward()
+    loss_of(log_prob=log_prob, advantages=advantages, options={"norm_adv": True})[0].backward()
     return -log_prob.grad.numpy() * len(advantages)
 
 
@@ -393,7 +349,7 @@ VALUES = [  # value, old value, return, loss at ε = 0.2, its gradient by the va
 def test_value_loss_takes_the_larger_of_the_clipped_and_the_plain_error():
     values, old_values, returns, losses, gradient = np.array(VALUES).T
     value = torch.tensor(values, dtype=torch.float32, requires_grad=True)
-    loss, debug = loss_of(value=value, values=old_values, returns=returns, vf_coef=1.0)
+    loss, debug = loss_of(value=value, values=old_values, returns=returns, options={"vf_coef": 1.0})
     loss.backward()
     assert loss.item() == pytest.approx(0.5 * losses.mean())
     assert debug["losses/value_loss"].item() == pytest.approx(0.5 * losses.mean())
@@ -402,32 +358,27 @@ def test_value_loss_takes_the_larger_of_the_clipped_and_the_plain_error():
 
 def test_value_loss_without_clipping_is_half_the_squared_error():
     values, old_values, returns, *_ = np.array(VALUES).T
-    loss, _ = loss_of(value=values, values=old_values, returns=returns, vf_coef=1.0, clip_vloss=False)
+    plain = {"vf_coef": 1.0, "clip_vloss": False}
+    loss, _ = loss_of(value=values, values=old_values, returns=returns, options=plain)
     assert loss.item() == pytest.approx(0.5 * np.square(values - returns).mean())
 
 
 def test_loss_is_policy_loss_minus_entropy_plus_value_loss():
     names = "log_prob entropy value log_probs values advantages returns".split()
     columns = dict(zip(names, np.random.default_rng(0).normal(size=(len(names), 8))))
-    loss, debug = loss_of(**columns, norm_adv=True, ent_coef=0.3, vf_coef=0.7)
-    policy_loss, entropy, value_loss = (
-        debug[f"losses/{x}"].mean().item() for x in ("policy_loss", "entropy", "value_loss")
-    )
+    loss, debug = loss_of(**columns, options={"norm_adv": True, "ent_coef": 0.3, "vf_coef": 0.7})
+    names = ("policy_loss", "entropy", "value_loss")
+    policy_loss, entropy, value_loss = (debug[f"losses/{x}"].item() for x in names)
     assert entropy == pytest.approx(columns["entropy"].mean())
     assert loss.item() == pytest.approx(policy_loss - 0.3 * entropy + 0.7 * value_loss)
 
 
 def test_training_passes_its_coefficients_to_the_loss(train, spy):
     loss_calls = spy(ppo, "ppo_loss")
-    train(clip_coef=0.3, norm_adv=False, clip_vloss=False, ent_coef=0.02, vf_coef=0.7)
+    options = {"norm_adv": False, "clip_vloss": False, "ent_coef": 0.02, "vf_coef": 0.7}
+    train(clip_coef=0.3, **options)
     for call in loss_calls:
-        assert call.clip_coef == 0.3
-        assert (call.args.norm_adv, call.args.clip_vloss, call.args.ent_coef, call.args.vf_coef) == (
-            False,
-            False,
-            0.02,
-            0.7,
-        )
+        assert call.clip_coef == 0.3 and {name: getattr(call.args, name) for name in options} == options
 
 
 # ------------------------------------------------------------------------------------------- core-11: gradient clipping
@@ -680,35 +631,6 @@ def test_processes_give_what_the_loop_gives(env_id):
         assert one[3].keys() == other[3].keys() and all((one[3][i] == other[3][i]).all() for i in one[3])
         assert one[4] == other[4]
     assert sum(len(step[4]) for step in steps) > 5
-
-
-def test_all_episodes_that_end_on_one_step_are_logged(train):
-    folder = train(env_id="Counter-v0", num_envs=3, num_minibatches=3, total_timesteps=72).folder
-    rows = list(csv.DictReader((folder / "episodes.csv").open()))
-    assert [(int(row["global_step"]), int(row["episodic_length"])) for row in rows] == [
-        (step, 8) for step in (24, 48, 72) for _ in range(3)
-    ]
-
-
-@pytest.mark.parametrize("env_id", ["Counter-v0", "LimitedCounter-v0"])
-def test_each_episode_has_a_return_of_its_own(env_id):
-    actions = np.repeat([[1, 0], [0, 1], [1, 1]], 8, axis=0)
-    _, steps = play(env_id, actions)
-    ended = [[(x["r"], x["l"]) for x in episodes] for *_, episodes in steps if episodes]
-    assert ended == [[(8.0, 8), (0.0, 8)], [(0.0, 8), (8.0, 8)], [(8.0, 8), (8.0, 8)]]
-
-
-def test_a_reset_makes_environments_anew_and_forgets_unfinished_episodes():
-    envs = ppo.VectorEnv(ppo.Args(env_id="Worn-v0"), 2)
-    first = envs.reset([1, 2])
-    used = list(envs.vector.envs)
-    assert envs.reset([1, 2]).tolist() == first.tolist()
-    assert not set(map(id, used)) & set(map(id, envs.vector.envs))
-    envs = ppo.VectorEnv(ppo.Args(env_id="Counter-v0"), 1)
-    for _ in range(2):
-        assert envs.reset([1]).tolist() == [[0]]
-        assert not any(envs.step(np.array([1]))[4] for _ in range(5))
-    assert [envs.step(np.array([0]))[4] for _ in range(3)] == [[], [], [{"r": 5.0, "l": 8}]]
 
 
 @pytest.mark.parametrize(

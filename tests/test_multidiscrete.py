@@ -12,7 +12,7 @@ import ppo_multidiscrete as multi
 import pytest
 import torch
 from helpers import assert_resumes, assert_same_logs, assert_same_state, rows, state
-from test_details import assert_frequencies, spy  # noqa: F401 (a fixture)
+from test_details import assert_frequencies
 
 NVEC = [2, 4, 3]
 MASK = [1, 1, 0, 1, 0, 1, 0, 0, 1]  # the last component has no choice
@@ -136,7 +136,7 @@ def test_masked_terms_leave_the_entropy():
     "env_id, vectorization",
     [(DOORS[0], "sync"), (DOORS[1], "sync"), (DOORS[1], "async"), (DOORS[2], "async"), ("Doors-None-v0", "sync")],
 )
-def test_the_update_uses_the_masks_of_the_rollout(in_tmp_path, spy, env_id, vectorization):  # noqa: F811
+def test_the_update_uses_the_masks_of_the_rollout(in_tmp_path, spy, env_id, vectorization):
     policy_calls, losses = spy(multi.Agent, "evaluate_actions"), spy(multi, "ppo_loss")
     tiny(env_id, learning_rate=0.01, vectorization=vectorization)
     assert len(policy_calls) == 2 * (1 + 16)
@@ -157,7 +157,7 @@ def test_a_trained_agent_takes_allowed_actions_too(in_tmp_path):
     assert player.play(1) == player.play(1)
 
 
-def test_the_rollout_draws_components_environments_and_steps_independently(in_tmp_path, spy, stubborn_agent):  # noqa: F811
+def test_the_rollout_draws_components_environments_and_steps_independently(in_tmp_path, spy, stubborn_agent):
     policy_calls = spy(multi.Agent, "evaluate_actions")
     tiny("CopyMultiDiscrete-v0", num_envs=2, num_steps=4000, total_timesteps=8000, update_epochs=1)
     actions = policy_calls[0].actions
@@ -186,7 +186,7 @@ def test_every_action_of_every_space_is_a_row_of_components(name, nvec):
     assert [tuple(np.ravel(action) - start) for action in environments.Copy.taken] == joint
 
 
-def test_environments_get_the_actions_that_are_learned_from(in_tmp_path, spy):  # noqa: F811
+def test_environments_get_the_actions_that_are_learned_from(in_tmp_path, spy):
     policy_calls = spy(multi.Agent, "evaluate_actions")
     environments.Copy.taken.clear()
     tiny("CopyMultiDiscreteTable-v0")

@@ -61,14 +61,6 @@ def test_a_mistake_is_named(copy, old, new, said):
     assert sum(said in line for line in problems_of(copy, "ppo_multidiscrete")) >= 1
 
 
-def test_an_override_that_is_none_and_a_script_that_nobody_declared_are_named(copy, monkeypatch):
-    shutil.copy(copy / "cleanrl/ppo.py", copy / "cleanrl/ppo_mine.py")
-    assert check_variants.check_all(copy)[-1] == "cleanrl/ppo_mine.py: has no line in SCRIPTS"
-    limits = check_variants.SCRIPTS["ppo_multidiscrete"]
-    monkeypatch.setitem(check_variants.SCRIPTS, "ppo_multidiscrete", (*limits[:2], f"{limits[2]} main"))
-    assert any("no overrides: main" in line for line in problems_of(copy, "ppo_multidiscrete"))
-
-
 def test_a_change_of_the_trunk_is_carried_to_all_that_share_the_lines_and_stops_at_a_conflict(copy, capsys):
     before = {path.stem: path.read_text("utf-8") for path in (copy / "cleanrl").glob("*.py")}
     change(copy, "ppo_atari", LOSS, LOSS.replace("1e-8", "1e-6"))
