@@ -291,7 +291,8 @@ def draw(rows: list[Row], path: Path) -> None:
     for i, row in enumerate(rows):
         panel = figure.add_subplot(height, columns, i + 1)
         draw_curves(panel, row.runs, "tab:blue")
-        panel.set_title(f"{row.label}\n{counted(row.runs)}", fontsize=10)
+        label = row.label.replace(", ", "\n")  # one line would be wider than the panel
+        panel.set_title(f"{label}\n{counted(row.runs)}", fontsize=10)
         if i % columns == 0:
             panel.set_ylabel(f"return, last {shared.LAST} episodes")
     shared.save_picture(figure, path)
