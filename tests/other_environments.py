@@ -107,7 +107,7 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
         (work / "mine.py").write_text(environment["module"].lstrip(), "utf-8")
         env["PYTHONPATH"] = "."
     program = [folder / "bin" / "python", ROOT / "cleanrl" / script]
-    video = ["--capture-video"] if environment.get("film", True) else []
+    video = [] if "film" in environment else ["--capture-video"]
     training = [*program, *words, "--total-timesteps", args.steps, *video]
     status, stderr = type_in(training, work, args.minutes, env)
     runs = sorted(work.glob("runs/*"))
@@ -121,7 +121,7 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
     status, stderr = type_in([*program, "--evaluate", runs[0], "--episodes", 1], work, args.minutes, env)
     if status != 0:
         return False, f"--evaluate: {complaint(script, stderr)}"
-    return "says" not in environment, "works" if video else "works; can't be filmed"
+    return "says" not in environment, "works" if video else f"works; no video: {environment['film']}"
 
 
 def table(rows: list[list[str]]) -> str:
