@@ -14,6 +14,8 @@ import shared
 import torch
 import tyro
 
+from tests.fake_runs import new_run
+
 ROOT = Path(__file__).parents[1]
 ABLATIONS = ablate.all_ablations()
 SUITES = ablate.manifest()["suites"]
@@ -122,9 +124,9 @@ def test_gradients_by_hand_follow_the_change(torch_script, numpy_script, name, t
 
 # ------------------------------------------------------------------------------------------------------------- The runs
 @pytest.fixture
-def ablate_here(in_tmp_path, monkeypatch, capsys):
+def ablate_here(tool_here, tmp_path, monkeypatch):
     """ablate.py as typed, with short runs, which keeps them and writes its pages below tmp_path."""
-    docs, results = in_tmp_path / "docs", in_tmp_path / "results"
+    docs, results = tmp_path / "docs", tmp_path / "results"
     docs.mkdir()
     shutil.copy(ROOT / "docs" / "ablations.md", docs)
     (docs / "details.md").write_text(
@@ -135,14 +137,8 @@ def ablate_here(in_tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(SUITES["core"], "arguments", "--total-timesteps 1024 --checkpoints 1")
 
     def call(*words, status=0):
-        monkeypatch.chdir(in_tmp_path)  # which it leaves
-        try:
-            ended = ablate.main(tyro.cli(ablate.Args, args=list(words)))
-        except SystemExit as stop:
-            ended = stop.code
-        stdout, stderr = capsys.readouterr()
-        assert ended == status, (stdout, stderr)
-        return stdout, stderr
+        monkeypatch.chdir(tmp_path)  # which it leaves
+        return tool_here(ablate, *words, status=status)
 
     return call
 
@@ -212,25 +208,9 @@ def test_a_mistake_ends_in_one_line_and_makes_nothing(ablate_here, words, line, 
 # --------------------------------------------------------------------------------------------------------- The measures
 def kept(folder, name, seed, returns, base="abc", made_by="", **more):
     """Keeps a run of an ablation on CartPole-v1, of 1 step an episode."""
-    count = len(returns)
-    run = shared.Run(
-        name=f"CartPole-v1__{name or 'ppo_numpy'}__{seed}__{base}{made_by}",
-        script="ppo_numpy",
-        exp_name="ppo_numpy",
-        env_id="CartPole-v1",
-        seed=seed,
-        version=made_by or f"{base} {name}",
-        release="0.2",
-        arguments={"total_timesteps": count, "num_envs": 1, "num_steps": 1},
-        settings={},
-        total=count,
-        ended=True,
-        steps=np.arange(1, count + 1),
-        returns=np.array(returns, float),
-        lengths=np.ones(count),
-        seconds=np.arange(count),
-        ablation={"suite": "core", "name": name, "base": base} | more,
-    )
+    run = new_run(f"CartPole-v1__{name or 'ppo_numpy'}__{seed}__{base}{made_by}", returns, seed=seed)
+    run.version = made_by or f"{base} {name}"
+    run.ablation = {"suite": "core", "name": name, "base": base} | more
     shared.append_runs([run], "ablations", folder)
 
 

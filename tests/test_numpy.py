@@ -16,6 +16,7 @@ import ppo_continuous_action_numpy
 import ppo_numpy
 import pytest
 import torch
+from helpers import rows
 
 PARENTS = {ppo_numpy: ppo, ppo_continuous_action_numpy: ppo_continuous_action}
 both = pytest.mark.parametrize("script", PARENTS)
@@ -139,25 +140,6 @@ def test_parameters_are_parts_of_one_vector_and_refuse_what_does_not_fit():
         arrays.load_state_dict({"a": np.zeros((2, 3))})
 
 
-def test_the_loop_over_environments_does_what_gymnasiums_does():
-    args = ppo_numpy.Args(env_id="Random-v0")
-    ours, theirs = (ppo_numpy.VectorEnv(args, 3) for _ in range(2))
-    np.testing.assert_array_equal(ours.reset([1, 2, 3]), theirs.reset([1, 2, 3]))
-    cuts = 0
-    for _ in range(100):
-        observations, rewards, dones, truncated_obs, episodes = ours.step(np.zeros(3, np.int64))
-        expected, their_rewards, terminated, truncated, infos = theirs.vector.step(np.zeros(3, np.int64))
-        np.testing.assert_array_equal(observations, expected)
-        np.testing.assert_array_equal(rewards, their_rewards)
-        np.testing.assert_array_equal(dones, terminated | truncated)
-        assert list(truncated_obs) == list(np.flatnonzero(truncated & ~terminated))
-        for i, last_obs in truncated_obs.items():
-            np.testing.assert_array_equal(last_obs, infos["final_obs"][i])
-            cuts += 1
-        assert episodes == ppo.ended_episodes(infos)
-    assert cuts > 10
-
-
 def test_last_observations_of_cut_episodes_are_normalized():
     script = ppo_continuous_action_numpy
     args = script.Args(env_id="Pendulum-v1", env_kwargs='{"max_episode_steps": 5}', num_envs=1)
@@ -187,10 +169,8 @@ def last_checkpoint(folder):
     return max(folder.glob("checkpoints/*.npz"), key=lambda path: int(path.stem))
 
 
-def without_times(path):
-    rows = [line.split(",") for line in path.read_text().splitlines()]
-    kept = [i for i, name in enumerate(rows[0]) if name not in ("seconds", "charts/SPS")]
-    return [[row[i] for i in kept] for row in rows]
+def logged(folder):
+    return rows(folder, "episodes.csv", ["seconds"]), rows(folder, "metrics.csv", ["charts/SPS"])
 
 
 @both
@@ -199,14 +179,14 @@ def test_runs_without_torch_and_resumes_bit_for_bit(script, tmp_path):
     (folder,) = tmp_path.glob("runs/*")
     path = last_checkpoint(folder)
     undisturbed = script.read_state(path)
-    logs = [without_times(folder / name) for name in ("episodes.csv", "metrics.csv")]
+    logs = logged(folder)
     path.unlink()  # as if the run had been killed after the first one
     run(tmp_path, script.__file__, "--resume", str(folder))
     resumed = script.read_state(path)
     for state in (undisturbed, resumed):
         del state["seconds"], state["log_sizes"]
     np.testing.assert_equal(resumed, undisturbed)
-    assert [without_times(folder / name) for name in ("episodes.csv", "metrics.csv")] == logs
+    assert logged(folder) == logs
 
     words = ("--evaluate", str(folder), "--episodes", "2")
     drawn = [run(tmp_path, script.__file__, *words) for _ in range(2)]
