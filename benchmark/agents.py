@@ -1,8 +1,6 @@
 """Recipes, which are hyperparameters for an environment, confirmed on fresh seeds; and trained agents to watch.
 
-    python benchmark/agents.py list                            the environments that have a recipe
     python benchmark/agents.py show LunarLander-v3             a recipe's command line
-    python benchmark/agents.py run LunarLander-v3              runs it
     python benchmark/agents.py keep NAME --run-folder runs/RUN    keeps the agent of a run
     python benchmark/agents.py play                            plays the gallery's agents: videos and the README's strip
     python benchmark/agents.py play NAME                       only this one, which then is in the gallery
@@ -14,7 +12,6 @@ that was changed afterwards are its earlier rounds. Agents are in benchmark/agen
 checkpoint, without the optimizer, and of networks above 2 MB in half precision.
 """
 
-import contextlib
 import csv
 import io
 import json
@@ -50,9 +47,9 @@ STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200
 
 @dataclass
 class Args:
-    action: tyro.conf.Positional[Literal["list", "show", "run", "keep", "play", "rebuild"]]  # what to do
+    action: tyro.conf.Positional[Literal["show", "keep", "play", "rebuild"]]  # what to do
     name: tyro.conf.Positional[str | None] = None  # environment of a recipe, or name of an agent
-    seed: int = 1  # seed of `show` and `run`
+    seed: int = 1  # in the command of `show`
     run_folder: Path | None = None  # run whose agent is kept
 
 
@@ -63,14 +60,6 @@ def read_recipes() -> dict[str, dict]:
 
 def command(recipe: dict, env_id: str, *more: str) -> list[str]:
     return ["python", f"cleanrl/{recipe['script']}.py", "--env-id", env_id, *more, *recipe["arguments"].split()]
-
-
-def wait_for(words: list[str]) -> int:
-    """Runs a command line with this Python, for the user to watch. On Ctrl-C the command saves, which is waited for."""
-    with subprocess.Popen([sys.executable, *words[1:]]) as process:
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                return process.wait()
 
 
 def is_of(run: Run, env_id: str, recipe: dict) -> bool:
@@ -410,11 +399,9 @@ def play_again(name: str | None) -> None:
     rebuild()
 
 
-def main(args: Args) -> int:
-    """Does what is typed; returns the exit status."""
-    if args.action == "list":
-        print("\n".join(read_recipes()))
-    elif args.action == "rebuild":
+def main(args: Args) -> None:
+    """Does what is typed."""
+    if args.action == "rebuild":
         rebuild()
     elif args.action == "play":
         play_again(args.name)
@@ -425,13 +412,9 @@ def main(args: Args) -> int:
     else:
         recipes = read_recipes()
         if args.name not in recipes:
-            fail(f"{args.action} {args.name}: name an environment that has a recipe: {', '.join(recipes)}")
-        words = command(recipes[args.name], args.name, "--seed", str(args.seed))
-        print(shlex.join(words), flush=True)
-        if args.action == "run":
-            return wait_for(words)
-    return 0
+            fail(f"show: name an environment that has a recipe: {', '.join(recipes)}")
+        print(shlex.join(command(recipes[args.name], args.name, "--seed", str(args.seed))))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(tyro.cli(Args, description=__doc__)))
+    main(tyro.cli(Args, description=__doc__))

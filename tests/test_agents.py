@@ -3,6 +3,7 @@
 import importlib
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import agents
@@ -13,6 +14,8 @@ import shared
 import torch
 import tyro
 
+from tests.fake_runs import new_run
+
 ROOT = Path(__file__).parents[1]
 RECIPES = agents.read_recipes()
 KEPT = agents.all_agents()
@@ -22,22 +25,12 @@ QUICK = {"Taxi-v4": 40, "Pendulum-v1": 10, "LunarLander-v3": 4, "FrozenLake8x8-v
 
 
 @pytest.fixture
-def agents_here(in_tmp_path, monkeypatch, capsys):
+def agents_here(tool_here, tmp_path, monkeypatch):
     """agents.py as typed below tmp_path, where it keeps agents, results and pages."""
-    monkeypatch.setattr(agents, "AGENTS", in_tmp_path / "agents")
-    monkeypatch.setattr(agents, "RESULTS", in_tmp_path / "results")
+    monkeypatch.setattr(agents, "AGENTS", tmp_path / "agents")
+    monkeypatch.setattr(agents, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(agents, "KEPT_EPISODES", 3)
-
-    def call(*words, status=0):
-        try:
-            ended = agents.main(tyro.cli(agents.Args, args=[str(word) for word in words]))
-        except SystemExit as stop:
-            ended = stop.code
-        stdout, stderr = capsys.readouterr()
-        assert ended == status, (stdout, stderr)
-        return stdout, stderr
-
-    return call
+    return partial(tool_here, agents)
 
 
 def train(script, **arguments):
@@ -56,23 +49,10 @@ def test_the_command_is_one_that_the_script_takes(env_id, agents_here):
     assert args.batch_size % args.num_minibatches == 0
 
 
-def test_a_recipe_runs(agents_here, monkeypatch, in_tmp_path):
-    short = {"script": "ppo_numpy", "arguments": "--total-timesteps 512 --num-minibatches 2", "goal": 1}
-    (in_tmp_path / "cleanrl").symlink_to(ROOT / "cleanrl")
-    monkeypatch.setattr(agents, "read_recipes", lambda: {"CartPole-v1": short})
-    agents_here("run", "CartPole-v1")
-    (run,) = in_tmp_path.glob("runs/CartPole-v1__ppo_numpy__1__*")
-    assert shared.checkpoints(run)
-    assert agents_here("list")[0] == "CartPole-v1\n"
-
-
 def kept(seed, result, steps=512):
     """Keeps a run of the recipe below."""
-    run = shared.Run(
-        name=f"CartPole-v1__recipes__{seed}__{steps}", script="ppo_numpy", exp_name="recipes", env_id="CartPole-v1",
-        seed=seed, version="1", release=None, arguments={"total_timesteps": steps}, settings={}, total=steps,
-        ended=True, steps=np.arange(3), returns=np.full(3, float(result)), lengths=np.ones(3), seconds=np.arange(3),
-    )  # fmt: skip
+    run = new_run(f"CartPole-v1__recipes__{seed}__{steps}", [float(result)] * 3, seed=seed, exp_name="recipes")
+    run.arguments["total_timesteps"] = run.total = steps
     shared.append_runs([run], results=agents.RESULTS)
 
 
@@ -124,8 +104,7 @@ def test_a_program_that_a_run_folder_names_is_not_started(agents_here, tmp_path)
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["show", "Unknown-v0"], "show Unknown-v0: name an environment that has a recipe: LunarLander-v3, "),
-        (["run"], "name an environment that has a recipe: LunarLander-v3, "),
+        (["show", "Unknown-v0"], "show: name an environment that has a recipe: LunarLander-v3, "),
         (["keep", "mine"], "keep: needs a name for the agent, and --run-folder"),
         (["keep", "mine", "--run-folder", "runs"], "runs: is no run folder with config.json and checkpoints"),
         (["keep", "a/b", "--run-folder", "runs"], "a/b: takes letters, digits, - and _"),
