@@ -45,15 +45,7 @@ def run_tests(tests: list[str], sources: dict[str, str], folder: Path) -> tuple[
         (copy / part).symlink_to(ROOT / part)
     for script, source in sources.items():
         (copy / "cleanrl" / f"{script}.py").write_text(source, "utf-8")
-    options = [
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        f"--rootdir={copy}",
-        f"--junitxml={folder / 'ends.xml'}",
-    ]
+    options = f"-q -p no:cacheprovider -p no:xdist --rootdir={copy} --junitxml={folder / 'ends.xml'}".split()
     command = [sys.executable, "-m", "pytest", *options, *tests]
     done = subprocess.run(command, cwd=copy, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stdout + done.stderr

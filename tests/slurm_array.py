@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from slurm_cluster import cluster, missing_programs
+
+from tests.fake_runs import wait_until
 
 ROOT = Path(__file__).parents[1]
 FAKE = ["--command", "python fake_ppo.py --hold 0", "--env-ids", "A", "B", "--num-seeds", "2"]
@@ -46,14 +47,6 @@ def type_here(slurm, *words):
 def submit(slurm, array, *words):
     sweep = ["benchmark/slurm.sh", "python", "benchmark/sweep.py", *words]
     return type_here(slurm, "sbatch", "--parsable", f"--array={array}", *sweep)
-
-
-def wait_until(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        outputs = "".join(path.read_text() for path in [*Path().glob("slurm-*"), *Path().glob("runs/logs/*.log")])
-        assert time.monotonic() < end, outputs[-5000:]
-        time.sleep(0.1)
 
 
 def has_ended(slurm, job):

@@ -1,10 +1,5 @@
-"""A Slurm cluster of two nodes on this machine, for tests: munge, slurmctld and two slurmd on the loopback device.
-
-    python tests/slurm_cluster.py FOLDER [COMMAND …]
-
-Starts the daemons with all their files below FOLDER, runs COMMAND (or a shell) with SLURM_CONF set, and stops them by
-their process ids. Needs root and Debian's packages slurmctld, slurmd, slurm-client and munge.
-"""
+"""A Slurm cluster of two nodes on this machine: munge, slurmctld and two slurmd on the loopback device. Needs root and
+Debian's packages slurmctld, slurmd, slurm-client and munge."""
 
 import contextlib
 import os
@@ -12,10 +7,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.fake_runs import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
 CONFIGURATION = """\
@@ -62,18 +57,10 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def wait_until(condition, what: str, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"no {what} after {seconds:.0f} s")
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Starts the daemons and yields the environment variables for Slurm's commands. Raises TimeoutError if the nodes
-    don't come up; the daemons' logs are in the folder."""
+    """Starts the daemons and yields the environment variables for Slurm's commands; the daemons' logs are in the
+    folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "state").mkdir()
     key = folder / "munge.key"
@@ -94,19 +81,19 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
             with (folder / f"{'-'.join(command[:1] + command[3:4] * (command[0] == 'slurmd'))}.out").open("w") as out:
                 daemons.append(subprocess.Popen(command, env=variables, stdout=out, stderr=out, start_new_session=True))
             if command is munged:
-                wait_until((folder / "munge.socket").exists, "socket of munged")
+                wait_until((folder / "munge.socket").exists)
 
         def nodes_are_idle() -> bool:
             states = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], env=variables, capture_output=True, text=True)
             return states.stdout.split() == ["idle", "idle"]
 
-        wait_until(nodes_are_idle, "idle nodes")
+        wait_until(nodes_are_idle)
         yield variables
     finally:
-        with contextlib.suppress(subprocess.TimeoutExpired, TimeoutError):  # what runs must not outlive the cluster
+        with contextlib.suppress(subprocess.TimeoutExpired, AssertionError):  # what runs must not outlive the cluster
             subprocess.run(["scancel", "--user", "root"], env=variables, capture_output=True, timeout=10)
             jobs = ["squeue", "-h"]
-            wait_until(lambda: not subprocess.run(jobs, env=variables, capture_output=True).stdout, "end of the jobs")
+            wait_until(lambda: not subprocess.run(jobs, env=variables, capture_output=True).stdout)
         for daemon in reversed(daemons):
             daemon.send_signal(signal.SIGTERM)
             try:
@@ -114,10 +101,3 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-
-
-if __name__ == "__main__":
-    if len(sys.argv) < 2 or missing_programs():
-        raise SystemExit(f"{__doc__}\nmissing: {' '.join(missing_programs()) or 'FOLDER'}")
-    with cluster(Path(sys.argv[1]).resolve()) as environment:
-        raise SystemExit(subprocess.run(sys.argv[2:] or ["bash"], env=environment).returncode)

@@ -93,13 +93,6 @@ def test_the_last_one_learns_as_typed(tmp_path):
     assert float(done.stdout.split()[-1]) > 30
 
 
-def test_the_last_one_is_formatted_as_the_repository():
-    for words in (["check"], ["format", "--check"]):
-        ruff = [Path(sys.executable).with_name("ruff"), *words, "--stdin-filename", "my_ppo.py", "-"]
-        done = subprocess.run(ruff, input=LAST, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
-
-
 def test_what_is_measured_without_a_step_is_the_program_without_it(play):
     lines = [line for line in PAGE.splitlines() if line.startswith("sed ") and "whole.py > without" in line]
     assert len(lines) == 3
