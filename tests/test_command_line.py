@@ -59,8 +59,12 @@ def refused(in_tmp_path, capsys):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_help_shows_every_option(script):
-    stdout, _ = run("--help", script=script, env={"COLUMNS": "200"})
+def test_help_shows_every_option(script, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as stop:
+        type_here("--help", script=script)
+    stdout, stderr = capsys.readouterr()
+    assert (stop.value.code, stderr) == (0, "")
     for option in ("--env-id", "--total-timesteps", "--resume", "--evaluate", "--deterministic", "--env-kwargs"):
         assert option in stdout
 
@@ -196,7 +200,7 @@ SPACES = {  # observation space, action space, what the message says
     "nested picture": (
         gym.spaces.Dict(a=gym.spaces.Tuple([gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)])),
         gym.spaces.Discrete(2),
-        "picture in a Dict",
+        "picture in Dict['a'][0]",
     ),
     "sequence": (gym.spaces.Sequence(gym.spaces.Discrete(2)), gym.spaces.Discrete(2), "Sequence"),
 }
@@ -318,14 +322,6 @@ def test_evaluate_writes_what_it_prints(half, capsys):
     assert [row["checkpoint"] for row in evaluation(half)] == ["10.pt"]
 
 
-def test_evaluate_repeats_by_its_seed_and_differs_by_another(half):
-    results = []
-    for seed in ("3", "3", "4"):
-        type_here("--evaluate", "runs/half", "--seed", seed)
-        results.append([row["episodic_return"] for row in evaluation(half)])
-    assert results[0] == results[1] != results[2]
-
-
 def test_deterministic_takes_the_most_probable_action(in_tmp_path):
     folder = train(env_id="Counter-v0")  # pays 1 for action 1
     saved = state(folder, 40)
@@ -388,10 +384,3 @@ def test_a_wrapper_in_make_env_can_change_the_spaces(in_tmp_path, monkeypatch):
     monkeypatch.setattr(gym, "make", with_wrapper)
     folder = ppo.main(ppo.Args(env_id="Pendulum-v1", total_timesteps=512))
     assert checkpoints(folder) == [1]
-
-
-def test_main_with_evaluate_is_the_command_line(half):
-    type_here("--evaluate", "runs/half")
-    typed = evaluation(half)
-    ppo.main(ppo.Args(evaluate=str(half)))
-    assert evaluation(half) == typed
