@@ -178,10 +178,11 @@ def diff(script: str) -> str:
 
 
 def change(name: str) -> str:
-    """An edit of tests/changes without the file names at its head."""
-    lines = (ROOT / "tests" / "changes" / f"{name}.diff").read_text("utf-8").splitlines()
-    hunks = [line for line in lines if not line.startswith(("--- ", "+++ "))]
-    return "```diff\n" + "\n".join(hunks) + "\n```\n"
+    """An edit of tests/changes without the file names at its head, and a link to it."""
+    path = f"tests/changes/{name}.diff"
+    lines = (ROOT / path).read_text("utf-8").splitlines()
+    hunks = "\n".join(line for line in lines if not line.startswith(("--- ", "+++ ")))
+    return f"[`{path}`](../{path}):\n\n```diff\n{hunks}\n```\n"
 
 
 # ------------------------------------------------------------------------------------------------------------ The pages
