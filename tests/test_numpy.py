@@ -106,7 +106,7 @@ def test_the_same_minibatches_give_the_weights_of_the_parent(script):
 
 @both
 @pytest.mark.parametrize("target_kl, epochs", [(1e-12, 1), (1e9, 3)])
-def test_rates_fall_gradients_are_clipped_and_updates_end_as_the_parents_do(script, target_kl, epochs, in_tmp_path, spy):
+def test_rates_fall_gradients_are_clipped_and_updates_end_early(script, target_kl, epochs, in_tmp_path, spy):
     env_id = "CartPole-v1" if script is ppo_numpy else "Pendulum-v1"
     sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
     losses, steps = spy(script, "ppo_loss"), spy(script.Adam, "step")
@@ -156,19 +156,20 @@ def test_parameters_are_parts_of_one_vector_and_refuse_what_does_not_fit():
         arrays.load_state_dict({"a": np.zeros((2, 3))})
 
 
-def test_last_observations_of_cut_episodes_are_normalized():
-    script = ppo_continuous_action_numpy
-    args = script.Args(env_id="Pendulum-v1", env_kwargs='{"max_episode_steps": 5}', num_envs=1)
-    envs = script.VectorEnv(args, 1)
-    raw = gym.make("Pendulum-v1", max_episode_steps=5)
-    envs.reset([1])
-    raw.reset(seed=1)
-    for _ in range(5):
-        _, _, dones, truncated_obs, episodes = envs.step(np.full((1, 1), 9.0, np.float32))  # clipped to 2
-        last_obs = raw.step(np.full(1, 2.0, np.float32))[0]
-    np.testing.assert_allclose(truncated_obs[0], envs.normalize(last_obs), rtol=1e-6)
-    assert np.abs(truncated_obs[0] - last_obs).max() > 0.1
-    assert dones.all() and episodes[0]["l"] == 5
+def test_environments_are_stepped_as_by_the_parent():
+    """Observations and rewards by statistics, actions beyond their limits, and last observations at time limits."""
+    options = {"env_id": "Pendulum-v1", "env_kwargs": '{"max_episode_steps": 5}', "gamma": 0.9}
+    both = [
+        script.VectorEnv(script.Args(**options), 2) for script in (ppo_continuous_action_numpy, ppo_continuous_action)
+    ]
+    np.testing.assert_equal(*[envs.reset([1, 2]) for envs in both])
+    rng, cuts = np.random.default_rng(1), 0
+    for _ in range(30):
+        actions = rng.normal(0, 3, (2, 1)).astype(np.float32)
+        ours, theirs = [envs.step(actions) for envs in both]
+        np.testing.assert_equal(ours, theirs)
+        cuts += len(ours[3])
+    assert cuts == 12
 
 
 # --------------------------------------------------------------------------------------------------------- Whole runs
