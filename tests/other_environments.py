@@ -112,7 +112,8 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
     status, stderr = type_in(training, work, args.minutes, env)
     runs = sorted(work.glob("runs/*"))
     if status != 0:
-        said = complaint(script, stderr)
+        env_id = words[words.index("--env-id") + 1]
+        said = complaint(script, stderr).removeprefix(f"--env-id {env_id}: ").replace(f"{folder}/", "")
         expected = environment.get("says")
         as_listed = status == 2 and expected is not None and expected in said and not runs
         return as_listed, said
@@ -127,8 +128,9 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
 def table(rows: list[list[str]]) -> str:
     shown = []
     for package, command, result in rows:
-        refused = not result.startswith("works")
-        shown.append([package, f"`{command}`", f"`{result}`" if refused else result])
+        if not result.startswith("works"):
+            result = f"`{result.replace('`', '')}`"
+        shown.append([package, f"`{command}`", result])
     return shared.markdown(["package", "command, after `python cleanrl/`", "result"], shown)
 
 
@@ -155,7 +157,9 @@ def main(args: Args) -> int:
     for environment in chosen:
         as_listed, result = try_one(environment, args)
         failed += not as_listed
-        rows.append([f"{environment['package']} {version(environment, args)}", environment["command"], result])
+        name = f"{environment['package']} {version(environment, args)}".strip()
+        name += f", {environment['then']}" if "then" in environment else ""
+        rows.append([name, environment["command"], result])
         print("as listed" if as_listed else "NOT AS LISTED", *rows[-1], sep=" | ", flush=True)
     if not args.only:
         shared.fill(PAGE, "environments", table(rows))

@@ -1,0 +1,73 @@
+"""What other people's environments do differently: each has a message or just works. And docs/other-environments.md has
+what tests/other_environments.toml lists."""
+
+import tomllib
+from pathlib import Path
+
+import environments_cli
+import gymnasium as gym
+import numpy as np
+import ppo
+import pytest
+from helpers import rows
+
+ROOT = Path(__file__).parents[1]
+
+
+class Floats(environments_cli.Film):
+    """Draws floats from 0 to 1."""
+
+    def render(self):
+        return super().render() / 255
+
+
+class Compound(environments_cli.Constant):
+    observation_space = gym.spaces.Dict(board=gym.spaces.Box(0, 1, (2,)), text=gym.spaces.Text(5))
+
+
+gym.register("Floats-v0", Floats)
+gym.register("Recorded-v0", lambda **_: gym.wrappers.RecordEpisodeStatistics(environments_cli.Constant()))
+
+
+@pytest.mark.parametrize(
+    "env_id, said",
+    [
+        ("Floats-v0", "render() returned float64 (45, 61, 3), not uint8"),
+        ("Constant-v0", "it can't be filmed: omit --capture-video"),  # its class takes no render_mode
+    ],
+)
+def test_what_cannot_be_filmed_is_told_to_omit_the_video(in_tmp_path, capsys, env_id, said):
+    with pytest.raises(SystemExit) as stop:
+        ppo.main(ppo.Args(env_id=env_id, capture_video=True))
+    assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_an_old_gymnasium_is_named(in_tmp_path, monkeypatch, capsys):
+    monkeypatch.delattr(gym.vector, "AutoresetMode")
+    with pytest.raises(SystemExit) as stop:
+        ppo.main(ppo.Args())
+    assert stop.value.code == 2 and "is too old; pip install" in capsys.readouterr().err
+
+
+def test_an_environment_that_records_its_own_episodes(in_tmp_path):
+    folder = ppo.main(ppo.Args(env_id="Recorded-v0", total_timesteps=512))
+    assert {row["episodic_return"] for row in rows(folder, "episodes.csv")} == {"4.0"}
+    ppo.main(ppo.Args(evaluate=str(folder), episodes=1))
+
+
+def test_only_what_is_flattened_is_said_to_be(in_tmp_path, capsys):
+    def board(**_):
+        space = Compound.observation_space["board"]
+        return gym.wrappers.TransformObservation(Compound(), lambda obs: np.zeros(2, np.float32), space)
+
+    gym.register("Board-v0", board)
+    ppo.main(ppo.Args(env_id="Board-v0", total_timesteps=512))
+    assert "flattened" not in capsys.readouterr().out
+
+
+def test_the_page_has_the_commands_and_files_of_the_list():
+    page = (ROOT / "docs" / "other-environments.md").read_text("utf-8")
+    listed = tomllib.loads((ROOT / "tests" / "other_environments.toml").read_text("utf-8"))["environment"]
+    for environment in listed:
+        assert f"`{environment['command']}`" in page
+        assert environment.get("module", "").strip() in page
