@@ -241,7 +241,7 @@ def speed_tables(speeds: dict) -> dict[str, str]:
                 times = [medians[key]["ms_per_update"], *[medians[key]["ms"][stage] for stage in STAGES]]
                 shown = f"**{name}**" if key in names else name
                 tables["stages"].append([shown, *[f"{time:.1f}" for time in times]])
-        if script in SHORT_SPEED:
+        if script in SHORT_SPEED and "1 thread" in medians:
             base = max(("default threads", "1 thread"), key=lambda base: medians[base]["steps_per_second"])
             pair = [f"{medians[key]['steps_per_second']:,.0f}" for key in ("script", base)]
             env_id = measured["arguments"]["env_id"]

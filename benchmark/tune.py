@@ -26,6 +26,7 @@ import filelock
 import numpy as np
 import sweep
 import tyro
+from report import between
 from shared import difference_interval, fail, identity, last_step, planned_steps, table, version
 
 try:
@@ -154,7 +155,6 @@ class ActiveTrial:
 @dataclass
 class Search:
     """Makes trials until there are enough. All that a trial needs is in the storage and in its run folders.
-
     It asks and tells, since study.optimize with Optuna 5's heartbeat and retry loses the trial of a process that is
     killed before its first heartbeat, and one whose rescuer is killed between FAIL and the retry."""
 
@@ -298,7 +298,7 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
         for name, candidate in candidates.items():
             results = [result_of(job) for job in candidate if job.env_id == env_id]
             difference, low, high = difference_interval(defaults, results, paired=False)
-            rows.append([env_id, name, f"{np.mean(results):.2f}", f"{difference:.2f}", f"[{low:.2f}, {high:.2f}]"])
+            rows.append([env_id, name, f"{np.mean(results):.2f}", f"{difference:.2f}", between(low, high)])
     table(rows, f"{args.confirm} fresh seeds")
 
 

@@ -189,8 +189,8 @@ def assert_same_logs(folder, other):
 
 
 def assert_resumes(script, folder, after):
-    """The run of the folder, cut off after the checkpoint of this update and resumed, ends as it did. Returns the
-    resumed run's folder."""
+    """The run of the folder, cut off after the checkpoint of this update and resumed, ends as it did; its learning rate
+    has fallen as it should. Returns the resumed run's folder."""
     updates, cut = checkpoints(folder), Path(shutil.copytree(folder, f"{folder}-cut"))
     for update in updates[updates.index(after) + 1 :]:
         (cut / "checkpoints" / f"{update}.pt").unlink()
@@ -198,6 +198,10 @@ def assert_resumes(script, folder, after):
     assert checkpoints(cut) == updates
     assert_same_state(state(cut, updates[-1]), state(folder, updates[-1]))
     assert_same_logs(cut, folder)
+    args = script.load_checkpoint(folder)["args"]
+    remaining = 1 - np.arange(args.num_updates) / args.num_updates * args.anneal_lr
+    rates = [float(row["charts/learning_rate"]) for row in rows(folder, "metrics.csv")]
+    np.testing.assert_allclose(rates, args.learning_rate * remaining, rtol=1e-5)
     return cut
 
 

@@ -1,6 +1,7 @@
 """Each implementation detail of ppo.py against numpy or a closed form; each test fails when its detail is taken out."""
 
 import csv
+import importlib
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -379,6 +380,23 @@ def test_training_passes_its_coefficients_to_the_loss(train, spy):
     train(clip_coef=0.3, **options)
     for call in loss_calls:
         assert call.clip_coef == 0.3 and {name: getattr(call.args, name) for name in options} == options
+
+
+CHILDREN = "multidiscrete continuous_action atari atari_visual atari_lstm procgen".split()
+
+
+@pytest.mark.parametrize("child", CHILDREN)
+@pytest.mark.parametrize("options", [{}, {"norm_adv": False, "clip_vloss": False}])
+def test_children_have_the_same_loss_and_advantages(child, options):
+    names = "log_prob entropy value log_probs values advantages returns".split()
+    columns = dict(zip(names, torch.from_numpy(np.random.default_rng(0).normal(size=(len(names), 64)))))
+    rollout, results = random_rollout(), []
+    for script in (ppo, importlib.import_module(f"ppo_{child}")):
+        mb = script.Batch(**{name: columns.get(name) for name in script.Batch._fields})
+        args = script.Args(ent_coef=0.3, vf_coef=0.7, **options)
+        loss, debug = script.ppo_loss(*[columns[name] for name in names[:3]], mb, 0.2, args)
+        results.append([loss, debug, *map(torch.from_numpy, script.compute_gae(*rollout, 0.9, 0.8))])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=0)
 
 
 # ------------------------------------------------------------------------------------------- core-11: gradient clipping

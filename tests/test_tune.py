@@ -81,7 +81,8 @@ def test_the_best_is_found_and_confirmed_on_fresh_seeds(tool_here):
     assert confirmed == {(seed, value) for seed in "23456" for value in values}
     for trial in three:
         gain = 10.5 * (0.6 - abs(trial.params["x"] - 0.3))  # the fake has no noise
-        assert re.search(rf"trial {trial.number} .* {gain:.2f} +│ \[{gain:.2f}, {gain:.2f}\]", stdout)
+        interval = f"[{gain:.2f}, {gain:.2f}]".replace("-", "−")
+        assert re.search(rf"trial {trial.number} .* {gain:.2f} +│ {re.escape(interval)}", stdout)
     made = len(updates())
     stdout, _ = tool_here(tune, *typed(trials=5))  # typed again it does nothing anew
     assert len(updates()) == made and "5 of 5 trials are complete" in stdout
