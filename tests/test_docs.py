@@ -314,6 +314,24 @@ def test_no_page_is_wider_than_its_screen(site_folder, browser):
             assert screen == width and not wider, f"{page.name}, {width} px: {wider}"
 
 
+COPIED = """
+const shown = [...document.querySelectorAll(".highlight")].filter(block => {
+    const button = block.querySelector(".md-clipboard, .md-code__nav, .md-code__button");
+    return button && button.offsetParent;
+});
+return [shown.length, shown.filter(block => block.querySelector(".gi, .gd")).length];
+"""
+
+
+def test_commands_have_a_button_that_copies_them_and_diffs_have_none(site_folder, browser):
+    """A copied diff would hold the + signs."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get((site_folder / "make-it-your-own.html").as_uri())
+    WebDriverWait(browser, 10).until(lambda browser: browser.execute_script(COPIED)[0] > 3)
+    assert browser.execute_script(COPIED)[1] == 0
+
+
 def test_drawings_are_what_their_script_draws(tmp_path):
     import drawings
 
