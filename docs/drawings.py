@@ -335,12 +335,13 @@ def build_it_curve(folder: Path) -> None:
     drawing.save(folder / "build_it_curve.svg")
 
 
-def vizdoom_curve(folder: Path) -> None:
-    """The run of docs/other-environments.md in VizDoom: docs/vizdoom_curve.csv."""
-    drawing = Drawing(560, 304, "ppo_atari.py in VizDoom's basic: mean return of the last 100 episodes, by steps")
-    rows = np.loadtxt(DOCS / "vizdoom_curve.csv", delimiter=",", skiprows=1)
-    draw_curves(drawing, [(rows[:, 0], rows[:, 1])], -2, 1, "environment steps; one seed", "violet")
-    drawing.save(folder / "vizdoom_curve.svg")
+def other_curves(folder: Path) -> None:
+    """The runs of docs/other-environments.md, from their tenth episode on: docs/*_curve.csv of these names."""
+    for name, low, color in (("vizdoom", -2, "violet"), ("miniworld", 0, "green")):
+        drawing = Drawing(560, 304, f"ppo_atari.py in {name}: mean return of the last 100 episodes, by steps")
+        rows = np.loadtxt(DOCS / f"{name}_curve.csv", delimiter=",", skiprows=1)
+        draw_curves(drawing, [(rows[:, 0], rows[:, 1])], low, 1, "environment steps; one seed", color)
+        drawing.save(folder / f"{name}_curve.svg")
 
 
 def recipe_curves(folder: Path) -> None:
@@ -386,7 +387,7 @@ def speed_bars(folder: Path) -> None:
 
 
 ALL = (clipped_objective, gae_sum, dones_and_offsets, three_ends, lstm_minibatches, ppo_loop, cartpole_curve)
-ALL += (build_it_curve, vizdoom_curve, recipe_curves, speed_bars)
+ALL += (build_it_curve, other_curves, recipe_curves, speed_bars)
 
 if __name__ == "__main__":
     for draw in ALL:
