@@ -61,10 +61,14 @@ def refused(in_tmp_path, capsys):
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_help_shows_every_option(script, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as stop:
-        type_here("--help", script=script)
-    stdout, stderr = capsys.readouterr()
-    assert (stop.value.code, stderr) == (0, "")
+    if "multigpu" in script.stem:  # which joins its processes first
+        stdout, stderr = run("--help", script=script)
+    else:
+        with pytest.raises(SystemExit) as stop:
+            type_here("--help", script=script)
+        stdout, stderr = capsys.readouterr()
+        assert stop.value.code == 0
+    assert stderr == ""
     for option in ("--env-id", "--total-timesteps", "--resume", "--evaluate", "--deterministic", "--env-kwargs"):
         assert option in stdout
 

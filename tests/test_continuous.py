@@ -104,6 +104,9 @@ def test_std_is_one_row_of_parameters_from_zero_that_observations_do_not_change(
 def test_networks_are_separate_and_of_the_published_size(obs_dim, action_dim, count):  # cont-4
     agent = new_agent(obs_dim, action_dim)
     assert sum(parameter.numel() for parameter in agent.parameters()) == count
+    for network, last_gain in ((agent.critic, 1.0), (agent.actor, 0.01)):
+        for layer, gain in zip(network[::2], (2**0.5, 2**0.5, last_gain), strict=True):  # of orthogonal weights
+            assert layer.weight.norm().item() == pytest.approx(gain * min(layer.weight.shape) ** 0.5, rel=1e-5)
     agent.get_value(torch.randn(4, obs_dim)).sum().backward()
     assert all(parameter.grad is None for parameter in agent.actor.parameters())
 

@@ -19,7 +19,7 @@ import ppo_atari_multigpu as ppo
 import pytest
 import torch
 import torch.distributed.run
-from helpers import TESTS, assert_same_state, error_line, rows, state, words
+from helpers import TESTS, assert_resumes, assert_same_logs, assert_same_state, rows, state, words
 
 SCRIPT, WORKER = TESTS.parent / "cleanrl" / "ppo_atari_multigpu.py", TESTS / "multigpu_worker.py"
 # 20 updates of 32 steps, checkpoints after 5, 10, 15 and 20
@@ -78,10 +78,9 @@ def wait_for_updates(process, updates):
         time.sleep(0.01)
 
 
-def assert_same_run(folder, other, last=20):
-    assert_same_state(state(folder, last), state(other, last))
-    assert rows(folder, "episodes.csv", ["seconds"]) == rows(other, "episodes.csv", ["seconds"])
-    assert rows(folder, "metrics.csv", ["charts/SPS"]) == rows(other, "metrics.csv", ["charts/SPS"])
+def assert_same_run(folder, other):
+    assert_same_state(state(folder, 20), state(other, 20))
+    assert_same_logs(folder, other)
 
 
 def load_notes(folder):
@@ -273,30 +272,44 @@ def test_the_gpu_of_a_process_goes_by_its_local_rank(monkeypatch, capsys):
         with contextlib.suppress(SystemExit):
             ppo.choose_gpu(ppo.Args(**{"device": "cuda"} | arguments))
     assert given == ["cpu:gloo,cuda:nccl", 1, 1]
-    said = "of 2 GPUs for each of 4 processes, another for each but with --backend gloo"
+    said = "of 2 GPUs for each of 4 processes, each only once unless --backend gloo"
     assert capsys.readouterr().err.count(said) == 2
 
 
 def test_alone_it_says_so_and_a_resumed_run_ends_as_an_undisturbed_one(in_tmp_path, capsys):
-    args = ppo.Args(**SMALL | {"total_timesteps": 128})
-    undisturbed, folder = ppo.main(args), ppo.main(args)
+    folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 128}))
     assert "runs as one process" in capsys.readouterr().out
     assert not torch.distributed.is_initialized()
-    for last in (4, 3):
-        (folder / "checkpoints" / f"{last}.pt").unlink()
-    assert ppo.main(ppo.Args(resume=str(folder))) == folder
-    assert_same_run(folder, undisturbed, last=4)
+    assert_resumes(ppo, folder, after=2)
     ppo.main(ppo.Args(evaluate=str(folder), episodes=2))
     assert "mean return" in capsys.readouterr().out
     assert len(rows(folder, "evaluation.csv")) == 2
 
 
-def test_gpus_that_are_not_there_get_one_line(in_tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        ppo.main(ppo.Args(**SMALL | {"device_ids": (0, 0)}))
-    assert stop.value.code == 2
-    assert "--device-ids 0 0: must name one of 0 GPUs" in error_line(capsys.readouterr().err, ppo)
-    assert not list(in_tmp_path.iterdir())
+def test_a_gradient_that_a_process_lacks_counts_as_0(monkeypatch):
+    monkeypatch.setattr(ppo, "average", lambda x: x / 2)
+    here, elsewhere, frozen = (torch.nn.Parameter(torch.zeros(2, 3)) for _ in range(3))
+    here.grad = torch.full((2, 3), 8.0)
+    frozen.requires_grad_(False)
+    ppo.average_gradients([here, elsewhere, frozen])
+    assert (here.grad == 4).all() and (elsewhere.grad == 0).all() and frozen.grad is None
+
+
+def test_every_update_begins_with_the_first_ones_weights_and_buffers(in_tmp_path, monkeypatch):
+    sent = []
+    broadcast = torch.distributed.broadcast
+    monkeypatch.setattr(ppo.dist, "broadcast", lambda tensor, first: sent.append(tensor) or broadcast(tensor, first))
+    folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 96}))
+    assert len(sent) == 3 * len(state(folder, 3)["model"])
+
+
+def test_evaluation_needs_no_gpus_of_the_training():
+    trained = ppo.Args(device="cuda", device_ids=(0, 1), backend="gloo")
+    assert ppo.for_evaluation(trained) == ppo.Args()
+
+
+def test_gpus_that_are_not_there_get_one_line(refusal):
+    assert "--device-ids 0 0: must name one of 0 GPUs" in refusal(ppo, **SMALL | {"device_ids": (0, 0)})
 
 
 # ppo_atari_multigpu_envpool.py
