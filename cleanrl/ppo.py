@@ -57,7 +57,7 @@ class Args:
     # environment
     env_id: str = "CartPole-v1"  # Gymnasium id of the environment
     env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"sutton_barto_reward": true}'
-    total_timesteps: int | float = 500_000  # steps of the run, over all environments; 1e6 is a number too
+    total_timesteps: int | float = 500_000  # environment steps in total; 1e6 works too
     num_envs: int = 4  # environments that are stepped together
     num_steps: int = 128  # steps of each environment in a rollout
     # PPO
@@ -78,7 +78,7 @@ class Args:
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
-    device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"  # a CPU is faster for small layers; auto: cuda if it's there
+    device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"  # small layers are faster on a CPU; auto: cuda if available
     num_threads: int | None = 1  # CPU threads of torch; small layers don't gain from more than 1; None: all cores
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 

@@ -61,7 +61,7 @@ class Args:
     # environment
     env_id: str = "Breakout-v5"  # EnvPool id of the game
     env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"full_action_space": true}'
-    total_timesteps: int | float = 10_000_000  # steps of the run, over all environments; a step of a game is 4 frames
+    total_timesteps: int | float = 10_000_000  # environment steps in total; a step of a game is 4 frames
     num_envs: int = 8  # environments that are stepped together
     num_steps: int = 128  # steps of each environment in a rollout
     # PPO
@@ -82,7 +82,7 @@ class Args:
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if it's there
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
     num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
     precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster; in fp32 GPUs use TF32 for convolutions
     env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; None: its share of the cores

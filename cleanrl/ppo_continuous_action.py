@@ -61,7 +61,7 @@ class Args:
     # environment
     env_id: str = "HalfCheetah-v4"  # Gymnasium id of the environment
     env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"forward_reward_weight": 2.0}'
-    total_timesteps: int | float = 1_000_000  # steps of the run, over all environments; 1e6 is a number too
+    total_timesteps: int | float = 1_000_000  # environment steps in total; 1e6 works too
     num_envs: int = 1  # environments that are stepped together
     num_steps: int = 2048  # steps of each environment in a rollout
     # PPO
@@ -82,7 +82,7 @@ class Args:
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
-    device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"  # a CPU is faster for small layers; auto: cuda if it's there
+    device: Literal["auto", "cpu", "cuda", "mps"] = "cpu"  # small layers are faster on a CPU; auto: cuda if available
     num_threads: int | None = 1  # CPU threads of torch; small layers don't gain from more than 1; None: all cores
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 

@@ -57,7 +57,7 @@ class Args:
     # environment
     env_id: str = "HalfCheetah-v4"  # Gymnasium id of the environment
     env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"forward_reward_weight": 2.0}'
-    total_timesteps: int | float = 1_000_000  # steps of the run, over all environments; 1e6 is a number too
+    total_timesteps: int | float = 1_000_000  # environment steps in total; 1e6 works too
     num_envs: int = 1  # environments that are stepped together
     num_steps: int = 2048  # steps of each environment in a rollout
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators

@@ -55,7 +55,7 @@ class Args:
     # environment
     env_id: str = "CartPole-v1"  # Gymnasium id of the environment
     env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"sutton_barto_reward": true}'
-    total_timesteps: int | float = 500_000  # steps of the run, over all environments; 1e6 is a number too
+    total_timesteps: int | float = 500_000  # environment steps in total; 1e6 works too
     num_envs: int = 4  # environments that are stepped together
     num_steps: int = 128  # steps of each environment in a rollout
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators

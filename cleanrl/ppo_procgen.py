@@ -91,7 +91,7 @@ class Args:
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL exceeds this, e.g. 0.015
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if it's there
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
     num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
     precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256 units; bf16 is faster
 
