@@ -8,7 +8,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
+import ppo
 import pytest
+import torch
 from test_docs import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -47,9 +50,15 @@ def test_ten_lines_play_a_trained_agent_where_there_is_only_the_script_and_a_run
 
 
 def test_the_policy_is_exported_to_onnx(run_folder):
-    pytest.importorskip("onnxscript", reason="onnx is not installed: pip install onnx onnxscript")
+    needed = "pip install onnx onnxruntime onnxscript"
+    pytest.importorskip("onnxscript", reason=f"onnx is not installed: {needed}")
+    onnxruntime = pytest.importorskip("onnxruntime", reason=f"onnxruntime is not installed: {needed}")
     type_example("export.py", run_folder)
-    assert (run_folder.parents[1] / "policy.onnx").is_file()
+    session = onnxruntime.InferenceSession(run_folder.parents[1] / "policy.onnx")
+    obs = np.float32([[0.1, -0.2, 0.3, -0.4]])
+    (logits,) = session.run(None, {"obs": obs})
+    with torch.no_grad():
+        assert logits == pytest.approx(ppo.load(run_folder).agent.actor(torch.from_numpy(obs)).numpy(), abs=1e-6)
 
 
 def test_the_version_is_one():
