@@ -6,6 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import environments
+import environments_atari  # noqa: F401 (registers them)
 import environments_cli  # noqa: F401 (registers them)
 import gymnasium as gym
 import numpy as np
@@ -397,6 +398,43 @@ def test_children_have_the_same_loss_and_advantages(child, options):
         loss, debug = script.ppo_loss(*[columns[name] for name in names[:3]], mb, 0.2, args)
         results.append([loss, debug, *map(torch.from_numpy, script.compute_gae(*rollout, 0.9, 0.8))])
     torch.testing.assert_close(*results, rtol=1e-9, atol=0)
+
+
+OTHERS = {
+    "ppo_multidiscrete": "Random-v0", "ppo_numpy": "Random-v0", "ppo_continuous_action": "Pendulum-v1",
+    "ppo_continuous_action_numpy": "Pendulum-v1", "ppo_atari": "Noise-v0", "ppo_atari_lstm": "Noise-v0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*OTHERS, "ppo_procgen"])
+@pytest.mark.parametrize("target_kl, epochs", [(1e-12, 1), (1e9, 3)])
+def test_updates_of_the_other_scripts(name, target_kl, epochs, in_tmp_path, spy):
+    script = importlib.import_module(name)
+    losses, advantages = spy(script, "ppo_loss"), spy(script, "compute_gae")
+    sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
+    options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": target_kl}
+    folder = script.main(script.Args(env_id=OTHERS.get(name, "jumper"), checkpoints=1, **sizes, **options))
+    metrics = {column: [] for column in ("charts/learning_rate", "losses/explained_variance")}
+    for row in csv.DictReader((folder / "metrics.csv").open()):
+        for column, values in metrics.items():
+            values.append(float(row[column]))
+    np.testing.assert_allclose(metrics["charts/learning_rate"], [0.004, 0.003, 0.002, 0.001], rtol=1e-5)
+    clip_coefs = [call.clip_coef for call in losses]
+    np.testing.assert_allclose(clip_coefs, np.repeat([0.2, 0.15, 0.1, 0.05], 2 * epochs) / 0.2 * script.Args.clip_coef)
+    if name != "ppo_procgen":  # in which no reward comes so soon
+        explained = [1 - (call.result[1] - call.values).var() / call.result[1].var() for call in advantages]
+        np.testing.assert_allclose(metrics["losses/explained_variance"], explained, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_second_reset_makes_environments_anew(name):
+    script = importlib.import_module(name)
+    envs = script.VectorEnv(script.Args(env_id=OTHERS[name]), 2)
+    first = envs.vector
+    envs.reset([1, 2])
+    assert envs.vector is first
+    envs.reset([1, 2])
+    assert envs.vector is not first
 
 
 # ------------------------------------------------------------------------------------------- core-11: gradient clipping

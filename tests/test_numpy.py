@@ -105,18 +105,11 @@ def test_the_same_minibatches_give_the_weights_of_the_parent(script):
 
 
 @both
-@pytest.mark.parametrize("target_kl, epochs", [(1e-12, 1), (1e9, 3)])
-def test_rates_fall_gradients_are_clipped_and_updates_end_early(script, target_kl, epochs, in_tmp_path, spy):
+def test_gradients_are_clipped(script, in_tmp_path, spy):
+    steps = spy(script.Adam, "step")
+    sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "checkpoints": 1}
     env_id = "CartPole-v1" if script is ppo_numpy else "Pendulum-v1"
-    sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
-    losses, steps = spy(script, "ppo_loss"), spy(script.Adam, "step")
-    options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": target_kl}
-    options["max_grad_norm"] = 0.01
-    folder = script.main(script.Args(env_id=env_id, checkpoints=1, **sizes, **options))
-    logged = [float(row["charts/learning_rate"]) for row in rows(folder, "metrics.csv")]
-    assert logged == pytest.approx([0.004, 0.003, 0.002, 0.001])
-    wanted = np.repeat([0.2, 0.15, 0.1, 0.05], 2 * epochs)
-    np.testing.assert_allclose([call.clip_coef for call in losses], wanted)
+    script.main(script.Args(env_id=env_id, max_grad_norm=0.01, **sizes))
     np.testing.assert_allclose([np.linalg.norm(call.gradient) for call in steps], 0.01, rtol=1e-3)
 
 
