@@ -324,7 +324,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     value_loss = 0.5 * squared_error.mean()
     loss = policy_loss - args.ent_coef * entropy.mean() + args.vf_coef * value_loss  # [core-10]
     with torch.no_grad():  # [core-12]
-        debug = {
+        metrics = {
             "losses/value_loss": value_loss,
             "losses/policy_loss": policy_loss,
             "losses/entropy": entropy.mean(),
@@ -332,7 +332,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
             "losses/approx_kl": (ratio - 1 - log_ratio).mean(),
             "losses/clipfrac": ((ratio - 1).abs() > clip_coef).float().mean(),
         }
-    return loss, debug
+    return loss, metrics
 
 
 # ------------------------------------------------------------------------------------------------------------- Training
@@ -390,25 +390,25 @@ def train(args: Args, run: "Run") -> None:
         batch = Batch(b_obs, actions.flatten(), log_probs.flatten(), acted_values.flatten(), b_advantages, b_returns)
 
         # Learn, in epochs of minibatches
-        debug = []  # of each minibatch
+        logged = []  # metrics of each minibatch
         for _ in range(args.update_epochs):
             for indices in torch.randperm(args.batch_size, device=device).split(M):  # [core-6]
                 mb = Batch(*(x.index_select(0, indices) for x in batch))  # faster than x[indices]
                 log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
-                loss, mb_debug = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
-                debug.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_debug.items()})
+                loss, mb_metrics = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
+                logged.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_metrics.items()})
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11]
                 optimizer.step()
-            epoch_kl = torch.stack([x["losses/approx_kl"] for x in debug[-args.num_minibatches :]]).mean()
+            epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[-args.num_minibatches :]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
 
         # Log
         metrics = {"charts/learning_rate": optimizer.param_groups[0]["lr"]}
-        for name in debug[0]:  # each is a mean over the minibatches
-            metrics[name] = torch.stack([x[name] for x in debug]).mean().item()
+        for name in logged[0]:  # each is a mean over the minibatches
+            metrics[name] = torch.stack([x[name] for x in logged]).float().mean().item()
         metrics["losses/explained_variance"] = math.nan
         if returns.var() > 0:
             metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var()

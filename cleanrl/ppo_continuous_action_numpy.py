@@ -394,7 +394,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
         slope = np.where(squared_error >= clipped_square, error, clipped_slope)
         squared_error = np.maximum(squared_error, clipped_square)
     d_value = args.vf_coef / M * slope
-    debug = {  # [core-12]
+    metrics = {  # [core-12]
         "losses/value_loss": 0.5 * squared_error,
         "losses/policy_loss": policy_losses,
         "losses/entropy": entropy,
@@ -402,7 +402,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
         "losses/approx_kl": ratio - 1 - log_ratio,
         "losses/clipfrac": np.abs(ratio - 1) > clip_coef,
     }
-    return d_log_prob, -args.ent_coef / M, d_value, debug  # [core-10]
+    return d_log_prob, -args.ent_coef / M, d_value, metrics  # [core-10]
 
 
 # ------------------------------------------------------------------------------------------------------------- Training
@@ -453,25 +453,25 @@ def train(args: Args, run: "Run") -> None:
         batch = Batch(b_obs, b_actions, b_log_probs, b_values, advantages.reshape(-1), returns.reshape(-1))
 
         # Learn, in epochs of minibatches
-        debug = []  # of each minibatch
+        logged = []  # metrics of each minibatch
         for _ in range(args.update_epochs):
             for indices in rng.permutation(args.batch_size).reshape(-1, M):  # [core-6]
                 mb = Batch(*(x[indices] for x in batch))
                 log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
-                d_log_prob, d_entropy, d_value, mb_debug = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
-                debug.append(mb_debug)
+                d_log_prob, d_entropy, d_value, mb_metrics = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
+                logged.append(mb_metrics)
                 agent.backward(d_log_prob, d_entropy, d_value)
                 norm = math.sqrt(agent.gradients.vector.dot(agent.gradients.vector))
                 agent.gradients.vector *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
                 optimizer.step(agent.gradients.vector)
-            epoch_kl = np.mean([x["losses/approx_kl"] for x in debug[-args.num_minibatches :]])
+            epoch_kl = np.mean([x["losses/approx_kl"] for x in logged[-args.num_minibatches :]])
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
 
         # Log
         metrics = {"charts/learning_rate": optimizer.lr}
-        for name in debug[0]:  # each is a mean over the minibatches
-            metrics[name] = float(np.mean([x[name] for x in debug]))
+        for name in logged[0]:  # each is a mean over the minibatches
+            metrics[name] = float(np.mean([x[name] for x in logged]))
         metrics["losses/explained_variance"] = math.nan
         if returns.var() > 0:
             metrics["losses/explained_variance"] = 1 - (returns - values).var() / returns.var()

@@ -53,7 +53,7 @@ def problems_of(root, name):
         ("    seed: int = 1", "    speed: int = 1  # of light\n    seed: int = 1", "option speed changes nothing"),
         ("  # [core-5]", "", "the docstring's details and the tags on the lines differ: core-5"),
         ("import json\n", "from fcntl import lockf\n", "imports ['fcntl', 'lockf']"),
-        ("        debug = []", "        debug = run and [] or [1]", "chooses a value"),
+        ("        logged = []", "        logged = run and [] or [1]", "chooses a value"),
     ],
 )
 def test_a_mistake_is_named(copy, old, new, said):
