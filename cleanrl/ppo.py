@@ -181,7 +181,7 @@ class Agent(nn.Module):
         return (self.get_log_probs(obs) + noise).argmax(-1)
 
     def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor):
-        """Log-probs of the actions (M,) at observations (M, D), and the policy's entropy and the values there, (M,)."""
+        """Log-probs of the actions, the policy's entropy and the values at the observations, (M,) each."""
         log_probs = self.get_log_probs(obs)
         log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
@@ -291,7 +291,7 @@ def train(args: Args, run: "Run") -> None:
                     last_obs = torch.from_numpy(np.stack(list(truncated_obs.values()))).to(device)
                     rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs).cpu().numpy()
 
-        # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With dropout,
+        # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With dropout
         # noisy layers or statistics that acting changes, store log-probs while acting, as ppo_atari.py does.
         b_obs = torch.from_numpy(obs).to(device).flatten(0, 1)  # (T, N, D) to (B, D)
         b_actions = torch.from_numpy(actions).to(device).flatten()
@@ -332,7 +332,6 @@ def train(args: Args, run: "Run") -> None:
 
 # ======================================================================== The run: nothing below is about PPO
 
-import atexit
 import importlib.metadata
 import importlib.util
 import platform
@@ -373,9 +372,11 @@ def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
     if args.vectorization == "async" and num_envs > 1:
+        import atexit
+
         make_one = partial(make_in_process, make_one, os.getpid())
         vector = gym.vector.AsyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
-        atexit.register(close_vector, vector)  # Python waits at its end for processes that nobody has closed
+        atexit.register(close_vector, vector)  # Python's own exit waits for processes that nobody has closed
         return vector
     return gym.vector.SyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
 

@@ -41,7 +41,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group, which its functions' defaults would keep until Python ends
+import torch.distributed.nn  # before there is a group: imported later, it would keep the group alive
 import torch.nn as nn
 import tyro
 
@@ -93,7 +93,7 @@ class Args:
     bootstrap_truncated: bool = False  # at a time limit, add gamma times the last observation's value to the reward
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: cuda if available
     num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: 1 under torchrun
     precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster; in fp32 GPUs use TF32 for convolutions
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
@@ -122,8 +122,8 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
         env.metadata = {**env.metadata, "render_fps": 15}  # a video has one picture of four frames
         env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4)  # [atari-1] [atari-2] [atari-5]
     if not env.has_wrapper_attr("episode_returns"):  # some packages record episodes themselves
-        env = gym.wrappers.RecordEpisodeStatistics(env)  # below what follows: the whole game's own return is logged
-    check_spaces(env)  # a wrapper that changes the spaces goes above, one that ends episodes above the statistics
+        env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap lives and rewards after this: it logs whole games
+    check_spaces(env)  # wrap before this what changes the spaces, and before the statistics what ends episodes
     if is_game:
         env = EpisodicLife(env)
         return gym.wrappers.TransformReward(env, np.sign)  # [atari-6] of games alone; other rewards stay as they are
@@ -261,8 +261,8 @@ class Agent(nn.Module):
         return -torch.empty(*shape, self.num_actions).exponential_().log()
 
     def get_action(self, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Actions drawn from the policy, (M,): adding Gumbel noise to the log-probs and taking the largest is a draw
-        from the softmax (the Gumbel-max trick). Without noise, it is the most probable action."""
+        """Actions drawn from the policy, (M,): adding Gumbel noise (M, A) to the log-probs and taking the largest is a
+        draw from the softmax (the Gumbel-max trick). With zeros in its place, it is the most probable action."""
         actions, _, _ = self.get_action_and_value(obs, noise)
         return actions
 
@@ -274,7 +274,7 @@ class Agent(nn.Module):
         return actions, log_prob, value
 
     def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor):
-        """Log-probs of the actions, entropy and values at the observations, (M,) each."""
+        """Log-probs of the actions, the policy's entropy and the values at the observations, (M,) each."""
         log_probs, value = self(obs)
         log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
@@ -343,13 +343,13 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
 
 # ------------------------------------------------------------------------------------------------------------ Processes
 def average(x: torch.Tensor) -> torch.Tensor:
-    """Averages a tensor over the processes, in place. Gradients don't flow through it."""
+    """Averages a tensor that needs no gradient over the processes, in place. All must call it, in the same order."""
     dist.all_reduce(x)
     return x.div_(dist.get_world_size())
 
 
 def average_gradients(parameters: list[nn.Parameter]) -> None:
-    """Averages the gradients over the processes, all in one vector. One that a process lacks counts as 0 there."""
+    """Averages the gradients over the processes, all in one vector. A missing one counts as 0."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in trained]
     averages = average(torch.cat([gradient.flatten() for gradient in gradients]))
@@ -369,17 +369,17 @@ def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
     rank = dist.get_rank()
     world_size = dist.get_world_size()
-    args = copy.copy(args)  # from here on, num_envs and batch_size are this process's share
+    args = copy.copy(args)  # from here on, num_envs, batch_size and total_timesteps are this process's share
     args.num_envs //= world_size
     args.total_timesteps //= world_size
     device = torch.device(args.device)
-    torch.manual_seed(args.seed)  # for the initial weights
     envs = VectorEnv(args, args.num_envs)
+    torch.manual_seed(args.seed)  # for the initial weights
     agent = Agent(envs, args).to(device)
     parameters = list(agent.parameters())  # of all that learns: only these are averaged over the processes
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     initial_rates = [group["lr"] for group in optimizer.param_groups]
-    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; --resume loads their states here
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints, with the first process's envs
 
     # T steps of N environments are a rollout of B = T * N samples, collected on the device; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -397,7 +397,7 @@ def train(args: Args, run: "Run") -> None:
         for group, rate in zip(optimizer.param_groups, initial_rates):
             group["lr"] = rate * remaining if args.anneal_lr else rate  # [core-4]
         for tensor in agent.state_dict().values():
-            dist.broadcast(tensor, 0)  # [aux-2] all begin with the first one's weights, and buffers if there are any
+            dist.broadcast(tensor, 0)  # [aux-2] the first one's weights, and in each update its buffers
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update, rank]).generate_state(1).item())  # [aux-2]
@@ -405,7 +405,7 @@ def train(args: Args, run: "Run") -> None:
             next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(T, N).to(device)
-        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # forward casts weights only once
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps forward's bf16 weights cached
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
                 obs[step] = torch.from_numpy(next_obs)
                 dones[step] = next_done
@@ -444,7 +444,7 @@ def train(args: Args, run: "Run") -> None:
 
         # Log
         metrics = {"charts/learning_rate": optimizer.param_groups[0]["lr"]}
-        for name in logged[0]:  # each is a mean over the minibatches and the processes
+        for name in logged[0]:  # each is a mean over the minibatches and the processes, which must log the same names
             metrics[name] = average(torch.stack([x[name] for x in logged]).float().mean()).item()  # [aux-2]
         returns = np.concatenate(gather(returns), axis=-1)  # of all processes
         values = np.concatenate(gather(values), axis=-1)
@@ -460,6 +460,7 @@ import argparse
 import importlib.metadata
 import importlib.util
 import platform
+import random
 import shlex
 import shutil
 import signal
@@ -471,6 +472,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, fields, replace
+from typing import NoReturn
 
 import filelock  # comes with torch
 import imageio.v2 as imageio
@@ -478,13 +480,14 @@ from torch.utils.tensorboard import SummaryWriter
 
 ACTION_SPACES = (gym.spaces.Discrete,)  # that this script can act in
 PICTURES = True  # whether this script learns from pictures
-LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
+LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos cut an episode off
 RANGES = {  # smallest and largest value of options, also of the other scripts'
     **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
     **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
     **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
     **dict.fromkeys(("gamma", "gae_lambda", "reward_gamma"), (0, 1)),
-    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm"), (0, sys.maxsize)),
+    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef"), (0, sys.maxsize)),
+    "max_grad_norm": (0, math.inf),
     **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
 }
 
@@ -494,8 +497,12 @@ def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
     same_step = gym.vector.AutoresetMode.SAME_STEP
     if args.vectorization == "async" and num_envs > 1:
+        import atexit
+
         make_one = partial(make_in_process, make_one, os.getpid())
-        return gym.vector.AsyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
+        vector = gym.vector.AsyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
+        atexit.register(close_vector, vector)  # Python's own exit waits for processes that nobody has closed
+        return vector
     return gym.vector.SyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
 
 
@@ -510,10 +517,11 @@ def make_in_process(make_one, trainer: int) -> gym.Env:
 
 
 def step_vector(vector: gym.vector.VectorEnv, actions: np.ndarray):
-    """Steps each environment by its action. An episode that ends makes way for the next in the same step.
+    """Steps each environment with its action, of N. Where an episode ends, the next one begins in the same step.
 
-    Returns observations; rewards; dones, 1 at true ends and time limits; the last observation of each episode
-    that a time limit cut, by environment; and return "r" and length "l" of each episode that ended.
+    Returns observations (N, ...); rewards (N,); dones (N,), 1 at true ends and time limits; the last observation
+    of each episode that a time limit cut, by environment; and "r" and "l" of each episode that ended, its return
+    and length. Two ways that do the same: change rewards or observations by wrappers in make_env, not here.
     """
     if isinstance(vector, gym.vector.AsyncVectorEnv):
         observations, rewards, terminated, truncated, infos = vector.step(actions)
@@ -595,6 +603,8 @@ def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
 def picture(envs: VectorEnv) -> np.ndarray:
     """The first environment as it looks now, (height, width, 3) bytes."""
     pixels = envs.vector.render()[0]
+    if pixels is None:
+        raise ValueError('draws no picture; omit --capture-video, or use load(run, render_mode="rgb_array")')
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[2:] != (3,):
         kind = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
         raise ValueError(f"render() returned {kind}, not uint8 (height, width, 3); omit --capture-video")
@@ -644,7 +654,13 @@ def check_spaces(env: gym.Env) -> None:
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
         advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
-        raise ValueError(f"observes {what} and acts by {type(action_space).__name__}; {advice}")
+        raise ValueError(f"observes {what} and has {type(action_space).__name__} actions; {advice}")
+    if not pictures and observation_space.shape is not None and len(observation_space.shape) == 3:
+        first, height, width = observation_space.shape
+        last = gym.spaces.Box(0, 255, (height, width, first), np.uint8)
+        if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
+            shapes = f"{observation_space.shape}, not {last.shape}"
+            raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
@@ -706,14 +722,17 @@ class Player:
 def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
     """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True.
 
-    Sets torch's threads, draws actions from torch's generator, and ends the program if it finds no agent.
+    Sets torch's threads and draws actions from torch's generator. Raises ValueError if there is no such agent.
     """
-    checkpoint = load_checkpoint(Path(run))
-    args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
-    prepare(args)
     if render_mode == "human":
         os.environ.pop("SDL_VIDEODRIVER", None)  # pygame opens a window
-    return Player(checkpoint, args, render_mode)
+    try:
+        checkpoint = load_checkpoint(Path(run))
+        args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
+        prepare(args)
+        return Player(checkpoint, args, render_mode)
+    except SystemExit:
+        raise ValueError(f"{run}: can't be loaded; the line above says why") from None
 
 
 def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
@@ -757,14 +776,22 @@ def is_finite(model: nn.Module) -> bool:
     return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
 
 
+def seed_others(*numbers: int) -> None:
+    """Seeds the generators that no script draws from, but perhaps the environments."""
+    seed = np.random.SeedSequence(numbers).generate_state(1).item()
+    random.seed(seed)
+    np.random.seed(seed)
+
+
 def episode_seeds(args: Args, episodes: int) -> list[int]:
     """Seeds the random numbers of an evaluation, and draws a seed for each of its episodes."""
+    seed_others(args.seed, 0)
     torch.manual_seed(np.random.SeedSequence([args.seed, 0]).generate_state(1).item())  # updates begin with 1
     return torch.randint(2**31, (episodes,)).tolist()
 
 
 def resolve(args: Args) -> Args:
-    """The arguments with what this machine decides: a device for auto, all its cores for no --num-threads."""
+    """The arguments with what this machine decides: the device for auto, torch's own number of threads for None."""
     device = args.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -814,7 +841,7 @@ class Run:
     """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
 
     def __init__(self, args: Args, checkpoint: dict | None = None):
-        self.typed = args
+        self.typed = args  # as checkpoints keep them; in self.args, this machine has decided "auto" and None
         self.args = resolve(args)
         self.machine = prepare(self.args)
         self.checkpoint = checkpoint  # the last one, to go on from or to record
@@ -848,18 +875,21 @@ class Run:
         """
         args = self.args
         self.open()
-        count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
+        steps = args.num_updates * args.num_steps  # of each environment
+        count = args.checkpoints or max(1, min(10, steps // 10_000))
         count = min(count, args.num_updates)
         planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
         fresh_episodes = True
         while self.update < args.num_updates:
             self.update += 1
+            seed_others(args.seed, self.update)
             self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
             yield self.update, fresh_episodes
             stop = self.stop_signal is not None  # asked once, since a signal can come at any line
             is_planned = self.update in planned
-            stops_exactly = stop and args.exact_resume  # an undisturbed run has no fresh episodes here
-            if is_planned or (stop and not stops_exactly):
+            # With --exact-resume only what was planned is saved: after another checkpoint, a resumed run would begin
+            # fresh episodes where an undisturbed one goes on with its own
+            if is_planned or (stop and not args.exact_resume):
                 self.save()
             last = self.update == args.num_updates
             self.show_status(last=stop or last)
@@ -921,10 +951,11 @@ class Run:
         write_text(self.folder / "config.json", json.dumps(config, indent=2))
 
     def close(self) -> None:
-        """Gives back files, processes, the tracker and signals, however the training ended."""
+        """Closes files, processes and the tracker, and restores signal handlers, however the training ended."""
         for name in ("tensorboard", "metrics_file", "episodes_file"):
             if hasattr(self, name):
-                getattr(self, name).close()
+                with suppress(OSError):  # a full disk, which has been told
+                    getattr(self, name).close()
         if hasattr(self, "lock"):
             self.lock.release()
         if "envs" in self.kept:
@@ -977,7 +1008,7 @@ class Run:
             print("global_step", *self.columns, sep=",", file=self.metrics_file)
         for name in row:
             if name not in self.columns:
-                fail(f"metrics.csv has no column {name}: log it in every update, as nan if there is none", 1)
+                fail(f"metrics.csv has no column {name}: log it in every update; a resumed run keeps its columns", 1)
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
@@ -1041,7 +1072,7 @@ class Run:
                 import wandb
 
                 self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
-        except Exception as error:  # other people's code can raise anything
+        except (Exception, SystemExit) as error:  # other people's code can raise anything
             print(f"warning: no video of update {self.update}: {describe(error)}", file=sys.stderr)
 
     def start_tracker(self) -> None:
@@ -1079,16 +1110,19 @@ class Run:
 
 
 def restore(checkpoint: dict, **objects) -> None:
-    """Gives objects the states that a checkpoint has under their names."""
+    """Loads the state of each object from a checkpoint, under the object's name."""
     for name, thing in objects.items():
+        options = [dict(group) for group in getattr(thing, "param_groups", [])]
         try:
             thing.load_state_dict(checkpoint[name])
+            for i, group in enumerate(options):  # an optimizer's options stay the script's, which may be edited
+                thing.param_groups[i].update(group)
         except Exception as error:  # what doesn't fit can raise anything
             fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
 
 
 def three_digits(number: float) -> str:
-    """A number with three significant digits: 0.951, 12.3, 1,234."""
+    """A number with at least three digits: 0.951, 12.3, 1,234."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     decimals = min(6, max(0, 2 - math.floor(math.log10(abs(number)))))
@@ -1190,19 +1224,20 @@ class SharedRun(Run):
     def __init__(self, args: Args, checkpoint: dict | None = None):
         self.joined_here = not dist.is_initialized()  # when another program calls main
         if self.joined_here:
-            join_processes()
+            join_processes(args.backend)
+        choose_gpu(resolve(args))
         super().__init__(args, checkpoint)
         self.is_first = dist.get_rank() == 0
         self.received = 0  # signal to this process; stop_signal is what all have agreed on, in log
-        size = dist.get_world_size()
-        if args.evaluate is None and (args.num_envs % size or args.batch_size // args.num_minibatches % size):
-            batch = f"--num-envs {args.num_envs} and minibatches of {args.batch_size // args.num_minibatches}"
-            fail(f"{batch}: must be multiples of the {size} processes")
-        choose_gpu(self.args)
+        world_size = dist.get_world_size()
+        minibatch_size = args.batch_size // args.num_minibatches
+        if args.evaluate is None and (args.num_envs % world_size or minibatch_size % world_size):
+            batch = f"--num-envs {args.num_envs} and minibatches of {minibatch_size}"
+            fail(f"{batch}: must be multiples of the {world_size} processes")
         if "RANK" in os.environ:
-            here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-            nodes = "--standalone" if here == size else f"--nnodes={size // here}"
-            self.launcher = ["torchrun", nodes, f"--nproc_per_node={here}"]
+            on_this_node = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+            nodes = "--standalone" if on_this_node == world_size else f"--nnodes={world_size // on_this_node}"
+            self.launcher = ["torchrun", nodes, f"--nproc_per_node={on_this_node}"]
 
     def open(self) -> None:
         from_first(super().open)
@@ -1212,7 +1247,7 @@ class SharedRun(Run):
                 self.signal_handlers[number] = signal.signal(number, self.request_stop)
         torchrun_note().write_text(str(self.folder), "utf-8")
         if dist.get_world_size() == 1:
-            print("runs as one process; start the script by torchrun for more")
+            print("runs as one process; start the script with torchrun for more")
 
     def close(self) -> None:
         super().close()
@@ -1220,8 +1255,11 @@ class SharedRun(Run):
             dist.destroy_process_group()
 
     def request_stop(self, number: int, frame) -> None:
-        """Heeds no second signal: a Ctrl-C arrives twice, since torchrun hands it on. It kills after 30 seconds."""
+        """Notes a signal, which log tells the others. Under torchrun, which hands signals on and kills 30 seconds
+        later, more of them change nothing; without it, a second one ends the process at once."""
         self.received = number
+        if "RANK" not in os.environ:
+            super().request_stop(number, frame)
 
     def log(self, metrics: dict[str, float]) -> None:
         """Brings together what all processes have noted in this update; the first writes it."""
@@ -1254,12 +1292,9 @@ class SharedRun(Run):
             super().print_evaluation()
 
 
-def join_processes() -> None:
+def join_processes(backend: str) -> None:
     """Joins the processes that torchrun started, or is the only one. Only the first prints."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--backend", default="nccl")  # the other arguments come from the first process
-    typed, _ = parser.parse_known_args()
-    backend = "cpu:gloo,cuda:nccl" if typed.backend == "nccl" and torch.cuda.is_available() else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if backend == "nccl" and torch.cuda.is_available() else "gloo"
     if "RANK" in os.environ:
         dist.init_process_group(backend)
     else:
@@ -1270,22 +1305,23 @@ def join_processes() -> None:
 
 def choose_gpu(args: Args) -> None:
     """Takes one of this machine's GPUs for this process."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine
     gpus = torch.cuda.device_count() if args.device == "cuda" else 0
     if gpus == 0 and not args.device_ids:
         return
     if gpus > 0 and f"cuda:{args.backend}" not in dist.get_backend_config():
         fail(f"--backend {args.backend}: was chosen when the run began, and has to be typed again")
-    chosen = args.device_ids or tuple(range(here))
-    count = len(chosen) if args.backend == "gloo" else len(set(chosen[:here]))
-    if count < here or not set(chosen) <= set(range(gpus)):
-        which = f"one of {gpus} GPUs for each of {here} processes, each only once unless --backend gloo"
+    chosen = args.device_ids or tuple(range(processes))
+    exist = set(chosen) <= set(range(gpus))
+    are_shared = len(set(chosen[:processes])) < processes
+    if len(chosen) < processes or not exist or (are_shared and args.backend != "gloo"):
+        which = f"one of {gpus} GPUs for each of {processes} processes, each only once unless --backend gloo"
         fail(f"--device-ids {' '.join(str(gpu) for gpu in chosen)}: must name {which}")
     torch.cuda.set_device(chosen[int(os.environ.get("LOCAL_RANK", 0))])
 
 
 def from_first(function):
-    """What a function returns in the first process, which alone calls it. If it ends that one, all end."""
+    """Calls a function in the first process alone, and returns its result in all. If it exits there, all exit."""
     result = None
     status = None
     if dist.get_rank() == 0:
@@ -1310,14 +1346,14 @@ def torchrun_note() -> Path:
 def resume_after_restart() -> None:
     """Adds --resume to the arguments if torchrun has started these processes in place of others that saved."""
     note = torchrun_note()
-    if note.is_file() and any(Path(note.read_text("utf-8")).glob("checkpoints/*.pt")):
+    if note.is_file() and any(Path(note.read_text("utf-8")).glob(f"checkpoints/*{CHECKPOINT}")):
         sys.argv += ["--resume", note.read_text("utf-8")]
 
 
 # ------------------------------------------------------------------------------------------------------- Main
-def fail(message: str, status: int = 2):
+def fail(message: str, status: int = 2) -> NoReturn:
     """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
-    if os.environ.get("RANK", "0") != "0":  # usually the first process says it too, and torchrun ends this one
+    if os.environ.get("RANK", "0") != "0":  # the first process prints it too, most often, and torchrun ends this one
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(10)
     print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
@@ -1339,7 +1375,7 @@ def check_arguments(args: Args) -> None:
         value = getattr(args, name, None)
         if value is not None and not least <= value <= most:  # nan is in no range
             flag = name.replace("_", "-")
-            limits = f"at least {least}" if most == sys.maxsize else f"from {least} to {most}"
+            limits = f"at least {least}" if most >= sys.maxsize else f"from {least} to {most}"
             fail(f"--{flag} {value}: must be a number, {limits}")
     batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
     if args.batch_size % args.num_minibatches != 0:
@@ -1411,6 +1447,7 @@ def read_arguments() -> tuple[Args, dict | None]:
     saved = checkpoint["args"]
     if args.evaluate is not None:
         saved = for_evaluation(saved)
+        # A run folder is trusted, since its script is there too; a lone checkpoint may be a stranger's
         if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
             fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
     return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
@@ -1441,8 +1478,8 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
         if args.batch_size != saved.batch_size:
             fail("--num-envs and --num-steps: updates are counted in their product, which cannot change")
         if checkpoint["update"] >= args.num_updates:
-            longer = f"--total-timesteps above {saved.total_timesteps:.0f}"
-            print(f"{args.resume}: has ended; train it longer with {longer}")
+            longer = (checkpoint["update"] + 1) * args.batch_size
+            print(f"{args.resume}: has ended; train it longer with --total-timesteps {longer} or more")
             return Path(args.resume)
     check_arguments(args)
     run = SharedRun(args, checkpoint)
@@ -1457,8 +1494,8 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
         is_async = getattr(args, "vectorization", "sync") == "async"
         died = is_async and isinstance(error, ConnectionError | EOFError)
         what = "an environment's process died: " if died else ""
-        saved = run.checkpoint and args.evaluate is None
-        hint = f"; what was saved is whole, go on with --resume {run.folder}" if saved else ""
+        can_resume = run.checkpoint is not None and args.evaluate is None
+        hint = f"; what was saved is whole, go on with --resume {run.folder}" if can_resume else ""
         fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)
     finally:
         run.close()
@@ -1466,8 +1503,9 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
 
 
 if __name__ == "__main__":
-    join_processes()
-    status = 1
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--backend", default="nccl")  # the other arguments come from the first process
+    join_processes(parser.parse_known_args()[0].backend)
     try:
         resume_after_restart()
         main(*from_first(read_arguments))
@@ -1477,8 +1515,10 @@ if __name__ == "__main__":
     except SystemExit as end:
         status = end.code
     except Exception:
+        print(f"process {dist.get_rank()}:", file=sys.stderr)
         traceback.print_exc()
-    if status == 1:  # perhaps only here: leaving the group would wait for the others, who wait for this process
+        status = 1
+    if status == 1:  # perhaps in this process alone: the others wait for it, and leaving the group would wait for them
         sys.stdout.flush()
         os._exit(status)
     dist.destroy_process_group()

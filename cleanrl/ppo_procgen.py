@@ -92,7 +92,7 @@ class Args:
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
-    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: all cores
+    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: torch's default
     precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256 units; bf16 is faster
 
     @property
@@ -244,8 +244,8 @@ class Agent(nn.Module):
         return -torch.empty(*shape, self.num_actions).exponential_().log()
 
     def get_action(self, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Actions drawn from the policy, (M,): adding Gumbel noise to the log-probs and taking the largest is a draw
-        from the softmax (the Gumbel-max trick). Without noise, it is the most probable action."""
+        """Actions drawn from the policy, (M,): adding Gumbel noise (M, A) to the log-probs and taking the largest is a
+        draw from the softmax (the Gumbel-max trick). With zeros in its place, it is the most probable action."""
         actions, _, _ = self.get_action_and_value(obs, noise)
         return actions
 
@@ -257,7 +257,7 @@ class Agent(nn.Module):
         return actions, log_prob, value
 
     def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor):
-        """Log-probs of the actions, entropy and values at the observations, (M,) each."""
+        """Log-probs of the actions, the policy's entropy and the values at the observations, (M,) each."""
         log_probs, value = self(obs)
         log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
@@ -327,8 +327,8 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
 def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
     device = torch.device(args.device)
-    torch.manual_seed(args.seed)  # for the initial weights
     envs = VectorEnv(args, args.num_envs)
+    torch.manual_seed(args.seed)  # for the initial weights
     agent = Agent(envs, args).to(device)
     parameters = list(agent.parameters())
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
@@ -357,7 +357,7 @@ def train(args: Args, run: "Run") -> None:
             next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(T, N).to(device)
-        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # forward casts weights only once
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps forward's bf16 weights cached
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
                 obs[step] = torch.from_numpy(next_obs)
                 dones[step] = next_done
@@ -405,6 +405,7 @@ def train(args: Args, run: "Run") -> None:
 import importlib.metadata
 import importlib.util
 import platform
+import random
 import shlex
 import shutil
 import signal
@@ -416,6 +417,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, fields, replace
+from typing import NoReturn
 
 import filelock  # comes with torch
 import imageio.v2 as imageio
@@ -428,14 +430,15 @@ MODES = {  # the games that have it
     "exploration": ["caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja"],
 }
 PICTURES = True  # whether this script learns from pictures
-LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos break off
+LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos cut an episode off
 RANGES = {  # smallest and largest value of options, also of the other scripts'
     **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
     **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
     **dict.fromkeys(("num_levels", "start_level", "eval_num_levels", "eval_start_level"), (0, NO_LEVEL)),
     **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
     **dict.fromkeys(("gamma", "gae_lambda", "reward_gamma"), (0, 1)),
-    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef", "max_grad_norm"), (0, sys.maxsize)),
+    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef"), (0, sys.maxsize)),
+    "max_grad_norm": (0, math.inf),
     **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
 }
 
@@ -570,14 +573,17 @@ class Player:
 def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
     """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True.
 
-    Sets torch's threads, draws actions from torch's generator, and ends the program if it finds no agent.
+    Sets torch's threads and draws actions from torch's generator. Raises ValueError if there is no such agent.
     """
-    checkpoint = load_checkpoint(Path(run))
-    args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
-    prepare(args)
     if render_mode == "human":
         os.environ.pop("SDL_VIDEODRIVER", None)  # pygame opens a window
-    return Player(checkpoint, args, render_mode)
+    try:
+        checkpoint = load_checkpoint(Path(run))
+        args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
+        prepare(args)
+        return Player(checkpoint, args, render_mode)
+    except SystemExit:
+        raise ValueError(f"{run}: can't be loaded; the line above says why") from None
 
 
 def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
@@ -621,14 +627,22 @@ def is_finite(model: nn.Module) -> bool:
     return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
 
 
+def seed_others(*numbers: int) -> None:
+    """Seeds the generators that no script draws from, but perhaps the environments."""
+    seed = np.random.SeedSequence(numbers).generate_state(1).item()
+    random.seed(seed)
+    np.random.seed(seed)
+
+
 def episode_seeds(args: Args, episodes: int) -> list[int]:
     """Seeds the random numbers of an evaluation, and draws a seed for each of its episodes."""
+    seed_others(args.seed, 0)
     torch.manual_seed(np.random.SeedSequence([args.seed, 0]).generate_state(1).item())  # updates begin with 1
     return torch.randint(2**31, (episodes,)).tolist()
 
 
 def resolve(args: Args) -> Args:
-    """The arguments with what this machine decides: a device for auto, all its cores for no --num-threads."""
+    """The arguments with what this machine decides: the device for auto, torch's own number of threads for None."""
     device = args.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -667,7 +681,7 @@ class Run:
     """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
 
     def __init__(self, args: Args, checkpoint: dict | None = None):
-        self.typed = args
+        self.typed = args  # as checkpoints keep them; in self.args, this machine has decided "auto" and None
         self.args = resolve(args)
         self.machine = prepare(self.args)
         self.checkpoint = checkpoint  # the last one, to go on from or to record
@@ -701,18 +715,21 @@ class Run:
         """
         args = self.args
         self.open()
-        count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
+        steps = args.num_updates * args.num_steps  # of each environment
+        count = args.checkpoints or max(1, min(10, steps // 10_000))
         count = min(count, args.num_updates)
         planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
         fresh_episodes = True
         while self.update < args.num_updates:
             self.update += 1
+            seed_others(args.seed, self.update)
             self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
             yield self.update, fresh_episodes
             stop = self.stop_signal is not None  # asked once, since a signal can come at any line
             is_planned = self.update in planned
-            stops_exactly = stop and args.exact_resume  # an undisturbed run has no fresh episodes here
-            if is_planned or (stop and not stops_exactly):
+            # With --exact-resume only what was planned is saved: after another checkpoint, a resumed run would begin
+            # fresh episodes where an undisturbed one goes on with its own
+            if is_planned or (stop and not args.exact_resume):
                 self.save()
             last = self.update == args.num_updates
             self.show_status(last=stop or last)
@@ -774,10 +791,11 @@ class Run:
         write_text(self.folder / "config.json", json.dumps(config, indent=2))
 
     def close(self) -> None:
-        """Gives back files, processes, the tracker and signals, however the training ended."""
+        """Closes files, processes and the tracker, and restores signal handlers, however the training ended."""
         for name in ("tensorboard", "metrics_file", "episodes_file"):
             if hasattr(self, name):
-                getattr(self, name).close()
+                with suppress(OSError):  # a full disk, which has been told
+                    getattr(self, name).close()
         if hasattr(self, "lock"):
             self.lock.release()
         if "envs" in self.kept:
@@ -830,7 +848,7 @@ class Run:
             print("global_step", *self.columns, sep=",", file=self.metrics_file)
         for name in row:
             if name not in self.columns:
-                fail(f"metrics.csv has no column {name}: log it in every update, as nan if there is none", 1)
+                fail(f"metrics.csv has no column {name}: log it in every update; a resumed run keeps its columns", 1)
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
@@ -894,7 +912,7 @@ class Run:
                 import wandb
 
                 self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
-        except Exception as error:  # other people's code can raise anything
+        except (Exception, SystemExit) as error:  # other people's code can raise anything
             print(f"warning: no video of update {self.update}: {describe(error)}", file=sys.stderr)
 
     def start_tracker(self) -> None:
@@ -932,16 +950,19 @@ class Run:
 
 
 def restore(checkpoint: dict, **objects) -> None:
-    """Gives objects the states that a checkpoint has under their names."""
+    """Loads the state of each object from a checkpoint, under the object's name."""
     for name, thing in objects.items():
+        options = [dict(group) for group in getattr(thing, "param_groups", [])]
         try:
             thing.load_state_dict(checkpoint[name])
+            for i, group in enumerate(options):  # an optimizer's options stay the script's, which may be edited
+                thing.param_groups[i].update(group)
         except Exception as error:  # what doesn't fit can raise anything
             fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
 
 
 def three_digits(number: float) -> str:
-    """A number with three significant digits: 0.951, 12.3, 1,234."""
+    """A number with at least three digits: 0.951, 12.3, 1,234."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     decimals = min(6, max(0, 2 - math.floor(math.log10(abs(number)))))
@@ -1081,7 +1102,7 @@ class ProcgenRun(Run):
 
 
 # ------------------------------------------------------------------------------------------------------- Main
-def fail(message: str, status: int = 2):
+def fail(message: str, status: int = 2) -> NoReturn:
     """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
     print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)
@@ -1102,7 +1123,7 @@ def check_arguments(args: Args) -> None:
         value = getattr(args, name, None)
         if value is not None and not least <= value <= most:  # nan is in no range
             flag = name.replace("_", "-")
-            limits = f"at least {least}" if most == sys.maxsize else f"from {least} to {most}"
+            limits = f"at least {least}" if most >= sys.maxsize else f"from {least} to {most}"
             fail(f"--{flag} {value}: must be a number, {limits}")
     batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
     if args.batch_size % args.num_minibatches != 0:
@@ -1164,6 +1185,7 @@ def read_arguments() -> tuple[Args, dict | None]:
     saved = checkpoint["args"]
     if args.evaluate is not None:
         saved = for_evaluation(saved)
+        # A run folder is trusted, since its script is there too; a lone checkpoint may be a stranger's
         if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
             fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
     return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
@@ -1194,8 +1216,8 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
         if args.batch_size != saved.batch_size:
             fail("--num-envs and --num-steps: updates are counted in their product, which cannot change")
         if checkpoint["update"] >= args.num_updates:
-            longer = f"--total-timesteps above {saved.total_timesteps:.0f}"
-            print(f"{args.resume}: has ended; train it longer with {longer}")
+            longer = (checkpoint["update"] + 1) * args.batch_size
+            print(f"{args.resume}: has ended; train it longer with --total-timesteps {longer} or more")
             return Path(args.resume)
     check_arguments(args)
     run = ProcgenRun(args, checkpoint)
@@ -1210,8 +1232,8 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
         is_async = getattr(args, "vectorization", "sync") == "async"
         died = is_async and isinstance(error, ConnectionError | EOFError)
         what = "an environment's process died: " if died else ""
-        saved = run.checkpoint and args.evaluate is None
-        hint = f"; what was saved is whole, go on with --resume {run.folder}" if saved else ""
+        can_resume = run.checkpoint is not None and args.evaluate is None
+        hint = f"; what was saved is whole, go on with --resume {run.folder}" if can_resume else ""
         fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)
     finally:
         run.close()
