@@ -26,6 +26,7 @@ ORDER = (
     "ppo_procgen",
 )  # fmt: skip
 MOST_LINES = 6  # of an excerpt
+MOST_COLUMNS = 92  # of its lines; a longer one loses its comment, but for the tags
 BLOCK = re.compile(r"^<!-- ((options|metrics|details|diff|code|lines|change) ([\w-]+)) -->$", re.MULTILINE)
 TITLED = re.compile(r'(?<=\]\()((?:\.\./)?(cleanrl|tests)/(\w+)\.py)#L\d+ "([\w.-]+)"\)')
 METRICS = {
@@ -137,8 +138,21 @@ def excerpt(script: str, number: int) -> str:
                 before = [other.lineno for other in node.body[:place]]
                 while before and statement.end_lineno - first < 2 and '"""' not in text[before[-1] - 1]:
                     first = before.pop()
-                return textwrap.dedent("\n".join(text[first - 1 : statement.end_lineno]))
-    return textwrap.dedent("\n".join(text[number - 1 : number - 1 + MOST_LINES]))
+                return "\n".join(shortened(line) for line in dedented(text[first - 1 : statement.end_lineno]))
+    lines = dedented(text[number - 1 : number - 1 + MOST_LINES])
+    indent = lines[-1][: len(lines[-1]) - len(lines[-1].lstrip())]
+    return "\n".join([shortened(line) for line in lines] + [f"{indent}..."])  # the statement goes on
+
+
+def dedented(lines: list[str]) -> list[str]:
+    return textwrap.dedent("\n".join(lines)).splitlines()
+
+
+def shortened(line: str) -> str:
+    """A line; a long one without its comment, but with its tags."""
+    code, _, comment = line.partition("  # ")
+    tags = " ".join(re.findall(r"\[[\w-]+\]", comment))
+    return line if len(line) <= MOST_COLUMNS else f"{code}  # {tags}" if tags else code
 
 
 def code(tag: str) -> str:

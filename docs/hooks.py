@@ -33,6 +33,8 @@ DRAWING = re.compile(r'<img alt="([^"]*)" src="images/([\w-]+)\.svg"[^>]*>')
 CLIP = re.compile(r'<a href="(videos/[\w-]+)\.mp4"><img [^>]*?alt="([^"]*)"[^>]*></a>')
 EFFECTS = re.compile(r'<a href="ablations\.html">([^<]*[▼▲≈][^<]*)</a>')
 COLORS = {"▼": "worse", "▲": "better", "≈": "alike"}
+COMMANDS = re.compile(r'(?s)<div class="language-bash.*?</div>')
+TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")
 CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?!\w)", re.DOTALL)
 FUNCTIONS = ("log", "exp", "max", "min", "clip")  # in formulas
@@ -42,6 +44,12 @@ def target(link: str) -> tuple[Path, str]:
     """The file that a link of a page names, and the address of its page on the site."""
     path = posixpath.normpath(posixpath.join("docs", link))
     return ROOT / path, f"source/{path}"
+
+
+def on_config(config):
+    """Each block of code names its language, so that the stylesheet knows which are commands."""
+    config.mdx_configs["pymdownx.highlight"]["pygments_lang_class"] = True
+    return config
 
 
 def on_files(files, config):
@@ -68,6 +76,7 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
     page.formulas = []
+    markdown = markdown.replace("  # fmt: skip\n", "\n")  # it is for ruff alone
     markdown = take_out_formulas(markdown, page)
     markdown = DIFF.sub(unfold_diff, markdown)
     markdown = FOLDER.sub(without_folder, markdown)
@@ -124,16 +133,25 @@ def on_page_content(html, page, config, files):
         html = html.replace(f"xFORMULA{number}x", formula)
     html = html.replace("<td>▼", '<td class="worse">▼').replace("<td>▲", '<td class="better">▲')
     html = EFFECTS.sub(chips, html)
+    html = COMMANDS.sub(whole_words, html)
     how = 'autoplay loop preload="auto"' if page.file.src_uri == "index.md" else 'preload="none"'
     video = rf'<video src="\1.mp4" poster="\1.webp" title="\2" aria-label="\2" muted playsinline {how}></video>'
     return DRAWING.sub(drawing, CLIP.sub(video, html))
 
 
+def whole_words(match) -> str:
+    """Commands whose flags and names don't break at a hyphen."""
+    marked = TEXT.sub(lambda text: re.sub(r"(?<!\S)--\S+", r'<span class="flag">\g<0></span>', text[0]), match[0])
+    return TEXT.sub(lambda text: re.sub(r"(?<!\S)[^\s-]\S*-\S*", r'<span class="word">\g<0></span>', text[0]), marked)
+
+
 def chips(match) -> str:
-    """A link for each environment, `CartPole-v1 ≈ · LunarLander-v3 ▼ −50.3`."""
+    """A link for each environment of `CartPole-v1 ≈ · LunarLander-v3 ▼ −50.3`, without its version."""
     made = ""
     for effect in match[1].split(" · "):
-        kind = COLORS[effect.split()[1]]
+        name, change = effect.split(" ", 1)
+        kind = COLORS[change[0]]
+        effect = f"{re.sub('(NoFrameskip|-info)?-v[0-9]+$', '', name)} {change}"
         made += f'<a class="chip {kind}" href="ablations.html">{effect}</a> '
     return made
 
