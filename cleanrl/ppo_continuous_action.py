@@ -617,16 +617,16 @@ def check_spaces(env: gym.Env) -> None:
             raise ValueError(f"observes {kind}, no numbers; a wrapper in make_env must drop it")
         if is_picture(part) and part is not observation_space:
             raise ValueError(f"observes a picture in {observes}{name}; a wrapper in make_env must return one")
-    if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
-        what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
-        advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
-        raise ValueError(f"observes {what} and has {type(action_space).__name__} actions; {advice}")
     if not pictures and observation_space.shape is not None and len(observation_space.shape) == 3:
         first, height, width = observation_space.shape
         last = gym.spaces.Box(0, 255, (height, width, first), np.uint8)
         if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
             shapes = f"{observation_space.shape}, not {last.shape}"
             raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
+    if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
+        what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
+        advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
+        raise ValueError(f"observes {what} and has {type(action_space).__name__} actions; {advice}")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation

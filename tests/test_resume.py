@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -130,14 +131,6 @@ def test_missing_rows_are_noticed(half, capsys):
     assert stop.value.code == 2 and "rows from before the checkpoint are missing" in capsys.readouterr().err
 
 
-def test_environments_that_wear_out_do_not_matter(in_tmp_path):
-    undisturbed = train(env_id="Worn-v0", **EXACT)
-    shutil.copytree(undisturbed, "runs/half")
-    for update in (20, 30, 40):
-        Path(f"runs/half/checkpoints/{update}.pt").unlink()
-    assert_same_run(resume("runs/half"), undisturbed)
-
-
 def test_without_exact_resume_a_run_goes_on_the_same_each_time(in_tmp_path):
     folder = train()
     for name in ("one", "other"):
@@ -180,7 +173,7 @@ def test_typed_arguments_win_and_are_printed_and_noted(half, capsys):
 def test_a_run_that_has_ended_says_so_and_how_to_go_on(undisturbed, in_tmp_path, capsys):
     shutil.copytree(undisturbed, "runs/whole")
     resume("runs/whole")
-    assert "has ended; train it longer with --total-timesteps above 1920" in capsys.readouterr().out
+    assert "has ended; train it longer with --total-timesteps 1968 or more" in capsys.readouterr().out
     assert_same_run(Path("runs/whole"), undisturbed)
 
 
@@ -189,6 +182,22 @@ def test_a_run_folder_belongs_to_one_process(half, capsys):
     with lock, pytest.raises(SystemExit) as stop:
         ppo.Run(ppo.Args(**SMALL, resume=str(half)), ppo.load_checkpoint(half)).open()
     assert stop.value.code == 2 and "another process is training it" in error_line(capsys.readouterr().err)
+
+
+def test_a_resumed_optimizer_keeps_the_options_of_an_edited_script():
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    before = torch.optim.Adam([weight], lr=1e-3)
+    before.step()
+    after = torch.optim.AdamW([weight], lr=1e-4, weight_decay=0.1)
+    ppo.restore({"path": "1.pt", "optimizer": before.state_dict()}, optimizer=after)
+    (group,) = after.param_groups
+    assert (group["lr"], group["weight_decay"], after.state[weight]["step"]) == (1e-4, 0.1, 1)
+
+
+def test_an_environment_that_draws_from_numpys_own_generator_repeats_with_the_seed(in_tmp_path):
+    one, other = (train(env_id="environments:Careless-v0", exp_name=name) for name in ("one", "other"))
+    assert rows(one, "metrics.csv", ["charts/SPS"]) == rows(other, "metrics.csv", ["charts/SPS"])
 
 
 # --------------------------------------------------------------------------------------------------------- Signals
@@ -288,6 +297,26 @@ def test_a_full_disk_or_memory_ends_the_run_with_one_line_that_says_how_to_go_on
     line = error_line(capsys.readouterr().err)
     assert stop.value.code == 1 and f"go on with --resume {folder}" in line and str(error) in line
     assert checkpoints(folder) == [10]
+
+
+def test_a_full_disk_that_no_file_can_be_flushed_to_leaves_one_line_too(in_tmp_path, monkeypatch, capsys):
+    def log(run, metrics):
+        run.metrics_file.close()
+        run.metrics_file = open("/dev/full", "w")
+        print(0, file=run.metrics_file, flush=True)
+
+    monkeypatch.setattr(ppo.Run, "log", log)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        train()
+    assert "No space left on device" in error_line(capsys.readouterr().err)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_mistake_in_the_agent_ends_the_run_though_environments_have_processes(in_tmp_path):
+    broken = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import ppo; ppo.Agent = None; "
+    command = [sys.executable, "-c", broken + "ppo.main(ppo.Args(vectorization='async'))"]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 1
 
 
 def test_ctrl_c_ends_an_evaluation_quietly(half):
