@@ -32,16 +32,16 @@ TITLED = re.compile(r'(?<=\]\()((?:\.\./)?(cleanrl|tests)/(\w+)\.py)#L\d+ "([\w.
 METRICS = {
     "charts/episodic_return": "return of the episodes that ended: each one in TensorBoard, their mean in `metrics.csv`",
     "charts/episodic_length": "their length in steps",
-    "charts/reward": "mean reward of a step, as the agent gets it; there even where no episode ends",
+    "charts/reward": "mean reward per step, as the agent sees it; exists even if no episode ends",
     "charts/SPS": "environment steps per second of training so far, without checkpoints and videos",
     "charts/learning_rate": "Adam's step size",
     "losses/policy_loss": "the clipped objective, negated",
     "losses/value_loss": "half of the squared error of the values",
-    "losses/entropy": "entropy of the policy; near 0, the policy always does the same",
-    "losses/old_approx_kl": "mean of −log ρ, which estimates the KL divergence from the policy that played",
-    "losses/approx_kl": "mean of ρ − 1 − log ρ, which estimates it too, and varies less",
-    "losses/clipfrac": "share of the samples whose ratio ρ is outside the clip range",
-    "losses/explained_variance": "1 for perfect values, 0 for values that know no more than the mean return",
+    "losses/entropy": "entropy of the policy; near 0, it always does the same thing",
+    "losses/old_approx_kl": "mean of −log ρ, an estimate of the KL divergence from the policy that played",
+    "losses/approx_kl": "mean of ρ − 1 − log ρ, a less noisy estimate of the same",
+    "losses/clipfrac": "fraction of samples whose ratio ρ is outside the clip range",
+    "losses/explained_variance": "1 if the values predict the returns perfectly, 0 if no better than their mean",
 }
 
 
@@ -103,9 +103,9 @@ def options(script: str) -> str:
     flags = [name for name in rows if name.startswith("--") and name != "--exp-name"]
     own = [rows[flag] for flag in flags if rows[flag] != before.get(flag)]
     gone = [f"`{name}`" for name in before if name.startswith("--") and name not in rows]
-    text = f"Those of [`{above}.py`]({above}.md#options)"
+    text = f"The same as for [`{above}.py`]({above}.md#options)"
     text += f", without {', '.join(gone)}" if gone else ""
-    text += ", with these new or changed:\n\n" + table("| option | default | |", own) if own else ".\n"
+    text += ", and with these new or changed options:\n\n" + table("| option | default | |", own) if own else ".\n"
     return text + "\n" + fold("All options", whole)
 
 
@@ -188,7 +188,8 @@ def diff(script: str) -> str:
     for number in range(2, 12):
         changes = changes.replace(f" ({number}) ", f"\n{number}. ", 1)
     hunks = text.count("\n@@")
-    return f"Against [`{above}.py`]({above}.md):\n{changes}\n\n[The diff](diffs/{script}.diff) has {hunks} hunks.\n"
+    compared = f"Compared with [`{above}.py`]({above}.md):\n{changes}"
+    return f"{compared}\n\n[The diff](diffs/{script}.diff) has {hunks} hunks.\n"
 
 
 def change(name: str) -> str:
