@@ -22,33 +22,17 @@ class Constant(gym.Env):
 
 
 class Spoiled(Constant):
-    """From the 160th step of all of them on, an observation or a reward is no longer a number that can be learned from;
-    a blink is one observation alone."""
+    """From the 160th step of all of them on, the reward is no number that can be learned from."""
 
     steps = 0
 
-    def __init__(self, what, value, render_mode=None):
-        self.what, self.value = what, value
-
-    def reset(self, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
-        return np.full(2, self.value) if self.what == "obs" and Spoiled.steps >= 160 else observation, info
+    def __init__(self, value, render_mode=None):
+        self.value = value
 
     def step(self, action):
         Spoiled.steps += 1
         observation, reward, *ends = super().step(action)
-        if self.what == "reward" and Spoiled.steps >= 160:
-            reward = self.value
-        elif (self.what == "obs" and Spoiled.steps >= 160) or (self.what == "blink" and Spoiled.steps == 160):
-            observation = np.full(2, self.value)
-        return observation, reward, *ends
-
-
-class MultiDiscrete(Constant):
-    action_space = gym.spaces.MultiDiscrete([2, 3])
-
-    def __init__(self, render_mode=None):
-        pass
+        return observation, self.value if Spoiled.steps >= 160 else reward, *ends
 
 
 class NoPicture(Constant):
@@ -61,13 +45,6 @@ class NoPicture(Constant):
 
     def render(self):
         return None
-
-
-class NeedsRenderer(NoPicture):
-    """Draws with a package that is not installed."""
-
-    def render(self):
-        import no_such_renderer  # noqa: F401
 
 
 class FailingReset(Constant):
@@ -92,17 +69,11 @@ class Film(NoPicture):
         return picture
 
 
-class Worn(Random):
-    """The more episodes one has begun, the larger are its observations, whatever the seed."""
+class Floats(Film):
+    """Draws floats from 0 to 1."""
 
-    episodes = 0
-
-    def reset(self, seed=None, options=None):
-        self.episodes += 1
-        return super().reset(seed, options)
-
-    def observe(self):
-        return super().observe() * np.float32(1.01**self.episodes)
+    def render(self):
+        return super().render() / 255
 
 
 class Diary(Random):
@@ -127,41 +98,12 @@ class Diary(Random):
         return observation, reward, terminated, truncated, info
 
 
-class Signpost(gym.Env):
-    """Shows which of three actions is right. The answer is paid for a step later: +1 if it was right, -1 if not."""
-
-    observation_space = gym.spaces.Box(0, 1, (3,), np.float32)
-    action_space = gym.spaces.Discrete(3)
-
-    def __init__(self, render_mode=None):
-        pass
-
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        self.count, self.pay = 0, 0.0
-        return self.observe(), {}
-
-    def step(self, action):
-        reward, self.pay = self.pay, 1.0 if action == self.right else -1.0
-        self.count += 1
-        return self.observe(), reward, self.count == 17, False, {}
-
-    def observe(self):
-        self.right = int(self.np_random.integers(3))
-        return np.eye(3, dtype=np.float32)[self.right]
-
-
 gym.register("Constant-v0", Constant)
-for what in ("obs", "blink", "reward"):
-    for name, value in (("NaN", np.nan), ("Infinite", np.inf)):
-        gym.register(f"{name}-{what}-v0", Spoiled, kwargs={"what": what, "value": value})
-gym.register("MultiDiscrete-v0", MultiDiscrete)
-gym.register("NeedsRenderer-v0", NeedsRenderer)
-gym.register("NeedsPackage-v0", "no_such_package.envs:Env")
+gym.register("NaN-v0", Spoiled, kwargs={"value": np.nan})
+gym.register("Infinite-v0", Spoiled, kwargs={"value": np.inf})
 gym.register("NoPicture-v0", NoPicture)
 gym.register("FailingReset-v0", FailingReset)
 gym.register("WrongShape-v0", WrongShape)
 gym.register("Film-v0", Film)
-gym.register("Worn-v0", Worn)
+gym.register("Floats-v0", Floats)
 gym.register("Diary-v0", Diary)
-gym.register("Signpost-v0", Signpost)

@@ -1,7 +1,6 @@
-"""Scripts as a user types them: help, evaluation, and wrong uses, which cost one line and create nothing."""
+"""Scripts as a user types them: help, learning, evaluation, and wrong uses, which cost one line and create nothing."""
 
 import contextlib
-import csv
 import json
 import os
 import pickle
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import environments_cli
 import gymnasium as gym
-import imageio.v3 as iio
 import numpy as np
 import ppo
 import pytest
@@ -73,22 +71,14 @@ def test_help_shows_every_option(script, monkeypatch, capsys):
         assert option in stdout
 
 
-def test_it_runs_without_modules_that_windows_lacks(in_tmp_path):
-    blocked = "import sys\nfor name in ('fcntl', 'resource', 'termios', 'pwd'):\n    sys.modules[name] = None\n"
-    program = f"{blocked}import runpy\nsys.argv = ['ppo.py', '--total-timesteps', '512']\n"
-    program += f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-    (folder,) = Path("runs").iterdir()
-    assert checkpoints(folder) == [1]
-
-
-def test_a_path_with_spaces_and_umlauts(in_tmp_path):
-    folder = in_tmp_path / "mein Übungsordner"
-    folder.mkdir()
-    shutil.copy(SCRIPT, folder)
-    run("--total-timesteps", "512", script=folder / "ppo.py", cwd=folder)
-    (made,) = folder.glob("runs/*")
-    run("--evaluate", str(made), "--episodes", "1", script=folder / "ppo.py", cwd=folder)
+def test_cartpole_is_learned_as_typed(in_tmp_path):
+    """A fifth of the default steps; ppo_numpy.py, which computes the same, takes them all: test_numpy.py."""
+    stdout, stderr = run("--total-timesteps", "100000", "--learning-rate", "1e-3")
+    (folder,) = Path().glob("runs/CartPole-v1__ppo__1__*")
+    returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
+    assert np.mean(returns[:50]) < 50 and np.mean(returns[-50:]) > 300
+    assert f"run folder: {folder}" in stdout
+    assert stderr == ""
 
 
 def test_a_million_is_typed_as_1e6_and_saved_as_a_whole_number(in_tmp_path):
@@ -97,12 +87,6 @@ def test_a_million_is_typed_as_1e6_and_saved_as_a_whole_number(in_tmp_path):
     arguments = json.loads((folder / "config.json").read_text())["arguments"]
     assert arguments["total_timesteps"] == 1024 and isinstance(arguments["total_timesteps"], int)
     assert arguments["exp_name"] == "1e3"
-
-
-def test_the_environment_gets_its_arguments(in_tmp_path):
-    type_here("--env-kwargs", '{"sutton_barto_reward": true}', "--total-timesteps", "2048")
-    (folder,) = Path("runs").iterdir()
-    assert {row["episodic_return"] for row in rows(folder, "episodes.csv")} == {"-1.0"}
 
 
 def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(in_tmp_path):
@@ -127,33 +111,27 @@ def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(i
     "typed, named",
     [
         ("--env-id Nope-v0", "module:Name-v0"),
-        ("--env-id nothing_like_it:Nope-v0", "nothing_like_it"),
         ("--env-id ALE/Nope-v5", "ppo_atari.py"),
         ("--env-id Pendulum-v1", "use ppo_continuous_action.py"),
-        ("--env-id MultiDiscrete-v0", "use ppo_multidiscrete.py"),
-        ("--env-id NeedsPackage-v0", "no_such_package"),
+        ("--env-id CopyMultiDiscrete-v0", "use ppo_multidiscrete.py"),
         ("--env-id FailingReset-v0", "no simulator"),
         ("--env-id WrongShape-v0", "(2,), and returned (3,)"),
         ("--env-id Film-v0 --capture-video --num-envs 0", "--num-envs 0: must be a number, at least 1"),
         ("--env-id NoPicture-v0 --capture-video", "render() returned NoneType"),
-        ("--env-id NeedsRenderer-v0 --capture-video", "no_such_renderer"),
+        ("--env-id Floats-v0 --capture-video", "render() returned float64 (45, 61, 3)"),
+        ("--env-id Constant-v0 --capture-video", "omit --capture-video"),  # its class takes no render_mode
         ("--env-kwargs [1]", "JSON object"),
         ("--env-kwargs {option:1}", "not JSON"),
         ('--env-kwargs {"option":1}', "option"),
         ("--gamma 1.01", "from 0 to 1"),
-        ("--gae-lambda -0.1", "from 0 to 1"),
         ("--learning-rate nan", "--learning-rate nan"),
-        ("--learning-rate inf", "--learning-rate inf"),
-        ("--total-timesteps 0", "at least 1"),
         ("--total-timesteps 511", "= 512: must be at most --total-timesteps 511"),
         ("--num-minibatches 5", "= 512: must be a multiple of --num-minibatches 5"),
         ("--num-threads 0", "--num-threads 0"),
         ("--num-envs 1 --num-steps 4 --num-minibatches 4", "minibatches of one sample"),
-        ("--checkpoints 0", "--checkpoints 0"),
         ("--seed -1", "--seed -1"),
         ("--episodes 0 --evaluate runs/half", "--episodes 0"),
         ("--device mps", "use --device cpu"),
-        ("--resume nowhere", "takes a run folder"),
         ("--resume runs/half/checkpoints/20.pt", "takes a run folder"),
         ("--evaluate nowhere", "no such file or folder"),
         ("--evaluate runs", "has no checkpoints"),
@@ -206,7 +184,6 @@ SPACES = {  # observation space, action space, what the message says
         gym.spaces.Discrete(2),
         "picture in Dict['a'][0]",
     ),
-    "sequence": (gym.spaces.Sequence(gym.spaces.Discrete(2)), gym.spaces.Discrete(2), "Sequence"),
 }
 
 
@@ -258,13 +235,12 @@ class Bomb:
         return os.mkdir, ("exploded",)
 
 
-@pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
-def test_nothing_that_a_checkpoint_holds_is_executed(refused, half, flag):
+def test_nothing_that_a_checkpoint_holds_is_executed(refused, half):
     with open(half / "checkpoints" / "20.pt", "wb") as file:
         torch.save({**state(half, 10), "bomb": Bomb()}, file)
-    assert "not a whole checkpoint" in refused(flag, "runs/half")
+    assert "not a whole checkpoint" in refused("--evaluate", "runs/half")
     (half / "checkpoints" / "20.pt").write_bytes(pickle.dumps(Bomb()))
-    assert "not a whole checkpoint" in refused(flag, "runs/half")
+    assert "not a whole checkpoint" in refused("--resume", "runs/half")
     assert not Path("exploded").exists()
 
 
@@ -293,7 +269,7 @@ def test_an_option_that_came_later_has_its_default(half, monkeypatch):
     assert ppo.load_checkpoint(half)["args"].max_grad_norm == 0.5
 
 
-@pytest.mark.parametrize("what", ["NaN-obs", "Infinite-obs", "NaN-blink", "NaN-reward", "Infinite-reward"])
+@pytest.mark.parametrize("what", ["NaN", "Infinite"])
 def test_what_is_not_finite_stops_the_run_and_leaves_the_last_checkpoint(in_tmp_path, monkeypatch, capsys, what):
     monkeypatch.setattr(environments_cli.Spoiled, "steps", 0)
     with pytest.raises(SystemExit) as stop, np.errstate(all="ignore"):
@@ -308,22 +284,17 @@ def test_what_is_not_finite_stops_the_run_and_leaves_the_last_checkpoint(in_tmp_
 # ----------------------------------------------------------------------------------------------------- Evaluation
 
 
-def evaluation(folder):
-    with open(folder / "evaluation.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_evaluate_writes_what_it_prints(half, capsys):
     type_here("--evaluate", "runs/half", "--episodes", "3", "--seed", "7")
     printed = capsys.readouterr().out.splitlines()
-    table = evaluation(half)
+    table = rows(half, "evaluation.csv")
     assert [(row["checkpoint"], row["seed"], row["episode"]) for row in table] == [
         ("20.pt", "7", str(i)) for i in (1, 2, 3)
     ]
     returns = [float(row["episodic_return"]) for row in table]
     assert printed[-1].startswith(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
     type_here("--evaluate", "runs/half/checkpoints/10.pt", "--episodes", "1")
-    assert [row["checkpoint"] for row in evaluation(half)] == ["10.pt"]
+    assert [row["checkpoint"] for row in rows(half, "evaluation.csv")] == ["10.pt"]
 
 
 def test_deterministic_takes_the_most_probable_action(in_tmp_path):
@@ -333,19 +304,9 @@ def test_deterministic_takes_the_most_probable_action(in_tmp_path):
     saved["model"]["actor.4.weight"] *= 0
     torch.save(saved, folder / "checkpoints" / "40.pt")
     type_here("--evaluate", str(folder), "--deterministic", "--episodes", "5")
-    assert {row["episodic_return"] for row in evaluation(folder)} == {"8.0"}
+    assert {row["episodic_return"] for row in rows(folder, "evaluation.csv")} == {"8.0"}
     type_here("--evaluate", str(folder), "--episodes", "5")
-    assert {row["episodic_return"] for row in evaluation(folder)} != {"8.0"}
-
-
-def test_evaluation_video_has_a_frame_for_each_step(in_tmp_path, capsys):
-    folder = train(env_id="Film-v0")
-    type_here("--evaluate", str(folder), "--episodes", "2", "--capture-video")
-    frames = iio.imread(folder / "evaluation.mp4")
-    assert len(frames) == 4  # the steps of an episode
-    bright = [int((frame[:, :, 0] > 128).any(0).sum()) for frame in frames]
-    assert bright == pytest.approx([0, 10, 20, 30], abs=3)
-    assert f"video: {folder / 'evaluation.mp4'}" in capsys.readouterr().out
+    assert {row["episodic_return"] for row in rows(folder, "evaluation.csv")} != {"8.0"}
 
 
 def test_an_episode_that_never_ends_is_broken_off(in_tmp_path, monkeypatch, capsys):
@@ -353,7 +314,7 @@ def test_an_episode_that_never_ends_is_broken_off(in_tmp_path, monkeypatch, caps
     monkeypatch.setattr(ppo, "LONGEST_EPISODE", 50)
     ppo.main(ppo.Args(evaluate=str(folder), episodes=2))
     assert "stopped after 50 steps" in capsys.readouterr().out
-    assert [row["episodic_length"] for row in evaluation(folder)] == ["50", "50"]
+    assert [row["episodic_length"] for row in rows(folder, "evaluation.csv")] == ["50", "50"]
 
 
 def test_where_nobody_can_write_evaluation_still_plays(half, monkeypatch, capsys):
@@ -364,27 +325,3 @@ def test_where_nobody_can_write_evaluation_still_plays(half, monkeypatch, capsys
     ppo.main(ppo.Args(evaluate=str(half), episodes=1))
     stdout, stderr = capsys.readouterr()
     assert "mean return" in stdout and "evaluation.csv is not written" in stderr
-
-
-def test_a_player_in_another_program(half):
-    """As docs/use-a-trained-agent.md has it."""
-    player = ppo.load(half, deterministic=True)
-    obs = player.reset(seed=1)
-    first = player.act(obs)
-    assert (first == player.act(obs)).all()
-    obs, rewards, dones, _, episodes = player.step(first)
-    assert obs.shape == (1, 3) and rewards.shape == dones.shape == (1,) and len(episodes) == dones.sum()
-
-
-def test_a_wrapper_in_make_env_can_change_the_spaces(in_tmp_path, monkeypatch):
-    make = gym.make
-
-    def with_wrapper(env_id, **options):  # as if it stood in make_env
-        to_box = gym.wrappers.TransformAction(
-            make(env_id, **options), lambda a: np.array([2.0 * a - 1.0]), gym.spaces.Discrete(2)
-        )
-        return to_box
-
-    monkeypatch.setattr(gym, "make", with_wrapper)
-    folder = ppo.main(ppo.Args(env_id="Pendulum-v1", total_timesteps=512))
-    assert checkpoints(folder) == [1]

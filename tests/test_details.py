@@ -400,20 +400,21 @@ def test_children_have_the_same_loss_and_advantages(child, options):
     torch.testing.assert_close(*results, rtol=1e-9, atol=0)
 
 
-OTHERS = {
-    "ppo_multidiscrete": "Random-v0", "ppo_numpy": "Random-v0", "ppo_continuous_action": "Pendulum-v1",
-    "ppo_continuous_action_numpy": "Pendulum-v1", "ppo_atari": "Noise-v0", "ppo_atari_lstm": "Noise-v0",
+SCRIPTS = {
+    "ppo": "Random-v0", "ppo_multidiscrete": "Random-v0", "ppo_numpy": "Random-v0",
+    "ppo_continuous_action": "Pendulum-v1", "ppo_continuous_action_numpy": "Pendulum-v1",
+    "ppo_atari": "Noise-v0", "ppo_atari_lstm": "Noise-v0",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [*OTHERS, "ppo_procgen"])
+@pytest.mark.parametrize("name", [*SCRIPTS, "ppo_procgen"])
 @pytest.mark.parametrize("target_kl, epochs", [(1e-12, 1), (1e9, 3)])
-def test_updates_of_the_other_scripts(name, target_kl, epochs, in_tmp_path, spy):
+def test_rates_epochs_and_metrics_of_each_update(name, target_kl, epochs, in_tmp_path, spy):
     script = importlib.import_module(name)
     losses, advantages = spy(script, "ppo_loss"), spy(script, "compute_gae")
     sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
     options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": target_kl}
-    folder = script.main(script.Args(env_id=OTHERS.get(name, "jumper"), checkpoints=1, **sizes, **options))
+    folder = script.main(script.Args(env_id=SCRIPTS.get(name, "jumper"), checkpoints=1, **sizes, **options))
     metrics = {column: [] for column in ("charts/learning_rate", "losses/explained_variance")}
     for row in csv.DictReader((folder / "metrics.csv").open()):
         for column, values in metrics.items():
@@ -426,10 +427,10 @@ def test_updates_of_the_other_scripts(name, target_kl, epochs, in_tmp_path, spy)
         np.testing.assert_allclose(metrics["losses/explained_variance"], explained, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_second_reset_makes_environments_anew(name):
     script = importlib.import_module(name)
-    envs = script.VectorEnv(script.Args(env_id=OTHERS[name]), 2)
+    envs = script.VectorEnv(script.Args(env_id=SCRIPTS[name]), 2)
     first = envs.vector
     envs.reset([1, 2])
     assert envs.vector is first
@@ -503,13 +504,6 @@ def test_logged_metrics_are_means_over_all_samples(train, spy):
         np.testing.assert_allclose(getattr(metrics, name), samples.mean(1), rtol=1e-4, atol=1e-6)
 
 
-def test_explained_variance_compares_returns_with_values(train, spy):
-    gae_calls = spy(ppo, "compute_gae")
-    metrics = train()
-    expected = [1 - (call.result[1] - call.values).var() / call.result[1].var() for call in gae_calls]
-    np.testing.assert_allclose(metrics.explained_variance, expected, rtol=1e-5)
-
-
 def test_explained_variance_is_nan_when_returns_do_not_vary(train):
     metrics = train(num_envs=1, num_steps=1, num_minibatches=1, total_timesteps=3, norm_adv=False)
     assert np.isnan(metrics.explained_variance).all()
@@ -557,14 +551,6 @@ def test_update_ends_after_an_epoch_whose_mean_kl_is_above_the_target(train, mon
     assert minibatches_taken(train, monkeypatch, kls, target_kl=0.01) == taken
 
 
-def test_an_update_cut_short_by_kl_does_not_end_the_run(train, spy):
-    loss_calls = spy(ppo, "ppo_loss")
-    metrics = train(target_kl=1e-9, learning_rate=0.01)
-    assert len(loss_calls) == 3 * 4
-    expected = np.reshape([call.result[1]["losses/approx_kl"] for call in loss_calls], (3, 4)).mean(1)
-    np.testing.assert_allclose(metrics.approx_kl, expected, rtol=1e-4)
-
-
 @pytest.fixture
 def reward_gains(train, spy, monkeypatch):
     """Runs reward_gains(env_id, …); returns what each reward gained on its way into compute_gae and V(8), by update."""
@@ -604,12 +590,6 @@ def test_a_time_limit_counts_as_a_true_end_by_default(reward_gains):
     assert not any(gain.any() for gain, _ in reward_gains("LimitedCounter-v0"))
 
 
-def test_bootstrapped_rewards_stay_out_of_the_reported_returns(train):
-    folder = train(env_id="LimitedCounter-v0", num_steps=8, bootstrap_truncated=True).folder
-    returns = [float(row["episodic_return"]) for row in csv.DictReader((folder / "episodes.csv").open())]
-    assert len(returns) == 6 and all(value.is_integer() for value in returns)
-
-
 # ------------------------------------------------------------------------------------------------------------- Sampling
 
 
@@ -643,17 +623,6 @@ def test_environments_get_the_actions_that_are_learned_from(train, spy, env_id, 
     stored = np.concatenate([call.actions for call in rollouts(agent_calls)])
     taken = [call.action for call in env_calls[1:]]  # the first was a look at the environment before the run
     assert (stored + start).tolist() == taken and len(set(stored)) > 1
-
-
-def test_each_rollout_plays_the_newest_policy(train, spy, monkeypatch):
-    agent_calls = spy(ppo.Agent, "evaluate_actions")
-
-    def prefer_action_1(optimizer):
-        agent_calls[-1].self.actor[-1].bias.data[1] = 100.0
-
-    monkeypatch.setattr(torch.optim.Adam, "step", prefer_action_1)
-    train(env_id="Counter-v0")
-    assert [set(call.actions) for call in rollouts(agent_calls)] == [{0, 1}, {1}, {1}]
 
 
 def test_evaluation_draws_actions_from_the_softmax(spy, biased_agent):
@@ -699,12 +668,6 @@ def test_only_a_time_limit_hands_back_the_last_observation(env_id, last):
     observations, _, _, truncated_obs, _ = steps[-1]
     assert observations.tolist() == [[0.0], [0.0]]
     assert {i: observation.tolist() for i, observation in truncated_obs.items()} == last
-
-
-def test_evaluation_counts_actions_from_their_start():
-    agent = new_agent(1, 2)
-    agent.actor[-1].bias.data = torch.tensor([-100.0, 100.0])
-    assert evaluated("Offset-v0", agent, episodes=1) == [(8.0, 8)]  # it asserts that actions are legal
 
 
 def test_observations_of_any_shape_are_flattened(train):

@@ -14,32 +14,11 @@ from helpers import rows
 ROOT = Path(__file__).parents[1]
 
 
-class Floats(environments_cli.Film):
-    """Draws floats from 0 to 1."""
-
-    def render(self):
-        return super().render() / 255
-
-
 class Compound(environments_cli.Constant):
     observation_space = gym.spaces.Dict(board=gym.spaces.Box(0, 1, (2,)), text=gym.spaces.Text(5))
 
 
-gym.register("Floats-v0", Floats)
 gym.register("Recorded-v0", lambda **_: gym.wrappers.RecordEpisodeStatistics(environments_cli.Constant()))
-
-
-@pytest.mark.parametrize(
-    "env_id, said",
-    [
-        ("Floats-v0", "render() returned float64 (45, 61, 3), not uint8"),
-        ("Constant-v0", "it can't be filmed: omit --capture-video"),  # its class takes no render_mode
-    ],
-)
-def test_what_cannot_be_filmed_is_told_to_omit_the_video(in_tmp_path, capsys, env_id, said):
-    with pytest.raises(SystemExit) as stop:
-        ppo.main(ppo.Args(env_id=env_id, capture_video=True))
-    assert stop.value.code == 2 and said in capsys.readouterr().err
 
 
 def test_an_old_gymnasium_is_named(in_tmp_path, monkeypatch, capsys):
