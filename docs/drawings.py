@@ -116,7 +116,7 @@ def clipped_objective(folder: Path) -> None:
         middle = (flat[0] + flat[1]) / 2
         top = place(edge, sign * edge)[1]
         drawing.text(middle, top + 20, "objective", "ink", 14)
-        drawing.text(middle + sign * 20, top - 36, "ρ A", "ink", 14)
+        drawing.text(middle - sign * 4, top - 36, "ρ A", "ink", 14)
     drawing.save(folder / "clipped_objective.svg")
 
 
