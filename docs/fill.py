@@ -105,7 +105,8 @@ def options(script: str) -> str:
     gone = [f"`{name}`" for name in before if name.startswith("--") and name not in rows]
     text = f"The same as for [`{above}.py`]({above}.md#options)"
     text += f", without {', '.join(gone)}" if gone else ""
-    text += ", and with these new or changed options:\n\n" + table("| option | default | |", own) if own else ".\n"
+    joint = ", and with" if gone else ", with"
+    text += f"{joint} these new or changed options:\n\n" + table("| option | default | |", own) if own else ".\n"
     return text + "\n" + fold("All options", whole)
 
 
