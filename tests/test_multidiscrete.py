@@ -62,19 +62,6 @@ def assert_drawn(actions, probabilities):
     assert_frequencies(np.searchsorted(possible, actions), probabilities[possible])
 
 
-@pytest.fixture
-def stubborn_agent(monkeypatch):
-    """Makes every new agent prefer each value the more, the later it comes in its component, whatever it observes."""
-    init = multi.Agent.__init__
-
-    def biased_init(agent, envs, args):
-        init(agent, envs, args)
-        agent.actor[-1].weight.data.zero_()
-        agent.actor[-1].bias.data = torch.cat([0.5 * torch.arange(float(n)) for n in agent.nvec])
-
-    monkeypatch.setattr(multi.Agent, "__init__", biased_init)
-
-
 # -------------------------------------------------------------------------------------------- multi-1: the distribution
 @pytest.mark.parametrize("nvec", [NVEC, [1, 5]])
 @pytest.mark.parametrize("masked", [False, True])
@@ -157,18 +144,6 @@ def test_a_trained_agent_takes_allowed_actions_too(in_tmp_path):
     assert player.play(1) == player.play(1)
 
 
-def test_the_rollout_draws_components_environments_and_steps_independently(in_tmp_path, spy, stubborn_agent):
-    policy_calls = spy(multi.Agent, "evaluate_actions")
-    tiny("CopyMultiDiscrete-v0", num_envs=2, num_steps=4000, total_timesteps=8000, update_epochs=1)
-    actions = policy_calls[0].actions
-    joint = joint_probabilities(0.5 * np.array([0, 1, 0, 1, 2, 3, 0, 1, 2]), [1] * 9)
-    assert_drawn(joint_actions(actions), joint)
-    first, second = actions[:, 1].reshape(4000, 2).T
-    middle = joint.reshape(NVEC).sum((0, 2))
-    assert_drawn(4 * first + second, np.outer(middle, middle).ravel())
-    assert_drawn(4 * first[:-1:2] + first[1::2], np.outer(middle, middle).ravel())
-
-
 # --------------------------------------------------------------------------------------------------------- Environments
 @pytest.mark.parametrize(
     "name, nvec",
@@ -184,16 +159,6 @@ def test_every_action_of_every_space_is_a_row_of_components(name, nvec):
         env.step(np.array(row))  # it asserts that it gets what it takes
     start = np.ravel(getattr(env.space, "start", 0))
     assert [tuple(np.ravel(action) - start) for action in environments.Copy.taken] == joint
-
-
-def test_environments_get_the_actions_that_are_learned_from(in_tmp_path, spy):
-    policy_calls = spy(multi.Agent, "evaluate_actions")
-    environments.Copy.taken.clear()
-    tiny("CopyMultiDiscreteTable-v0")
-    stored = np.concatenate([call.actions for call in policy_calls if not call.in_training])
-    start = gym.make("CopyMultiDiscreteTable-v0").action_space.start
-    taken = np.array(environments.Copy.taken[-192:])
-    assert (taken.reshape(192, 6) == stored + start.ravel()).all()
 
 
 @pytest.mark.parametrize(

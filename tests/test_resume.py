@@ -213,13 +213,8 @@ def test_environments_in_processes_draw_different_numbers():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_a_signal_saves_the_update_and_says_how_to_go_on(in_tmp_path, number, vectorization):
-    options = {
-        **SMALL,
-        "env_id": "environments:Random-v0",
-        "total_timesteps": 48 * 3000,
-        "vectorization": vectorization,
-    }
-    process = start(*words(**options), start_new_session=True)
+    options = {"env_id": "environments:Random-v0", "total_timesteps": 48 * 3000, "vectorization": vectorization}
+    process = start(*words(**SMALL | options), start_new_session=True)
     wait_for_updates(process.pid, 8)
     os.killpg(process.pid, number)  # as a terminal does it: to all processes
     stdout, stderr = process.communicate(timeout=60)
