@@ -1,8 +1,7 @@
 """Kills short runs with --exact-resume by SIGKILL at random moments, and compares how they end, bit for bit.
 
-    python tests/kills.py                     100 kills over all scripts
-    python tests/kills.py --kills 5 ppo       5 kills of ppo.py
-    python tests/kills.py --kills 30 --plain  30 kills without --exact-resume: only steps and rows are compared
+    python tests/kills.py                  100 kills over all scripts
+    python tests/kills.py --kills 5 ppo    5 kills of ppo.py
 
 A run that nobody disturbs comes first. Then another one is started, killed and resumed until it has had its share of
 kills, and must end with the same weights, moments, statistics, episodes and metrics (but for the clock). One that was
@@ -105,23 +104,9 @@ def compare(folder: Path, undisturbed: Path) -> list[str]:
     return found + [name for name in ("episodes.csv", "metrics.csv") if rows(folder / name) != rows(undisturbed / name)]
 
 
-def compare_steps(folder: Path, undisturbed: Path) -> list[str]:
-    """What a resumed run without --exact-resume must have: the same updates, and all rows whole and in order."""
-    found = []
-    if last_checkpoint(folder).name != last_checkpoint(undisturbed).name:
-        found.append(f"ends with {last_checkpoint(folder)}")
-    steps = [row["global_step"] for row in rows(folder / "metrics.csv")]
-    if steps != [row["global_step"] for row in rows(undisturbed / "metrics.csv")]:
-        found.append("metrics.csv")
-    steps = [int(row["global_step"]) for row in rows(folder / "episodes.csv")]
-    if steps != sorted(steps) or any(None in row.values() for row in rows(folder / "episodes.csv")):
-        found.append("episodes.csv")
-    return found
-
-
-def torment(script: str, kills: int, chance: random.Random, plain: bool) -> list[str]:
+def torment(script: str, kills: int, chance: random.Random) -> list[str]:
     """Runs the script undisturbed, and once more with so many kills, below the working directory."""
-    typed = [word for word in ARGUMENTS[script].split() if not (plain and word == "--exact-resume")]
+    typed = ARGUMENTS[script].split()
     began = time.monotonic()
     if start(script, *typed).wait():
         return [f"fails undisturbed: {Path('output').read_text()[-1000:]}"]
@@ -147,8 +132,6 @@ def torment(script: str, kills: int, chance: random.Random, plain: bool) -> list
         (run,) = Path("runs").iterdir()
         if status:
             found = [f"status {status}: {Path('output').read_text()[-1000:]}"]
-        elif plain:
-            found = compare_steps(run, undisturbed)
         else:
             found = compare(run, undisturbed)
         if found or done >= kills:
@@ -160,7 +143,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scripts", nargs="*", default=[*ARGUMENTS], help="names of scripts, by default all")
     parser.add_argument("--kills", type=int, default=100, help="kills in all")
-    parser.add_argument("--plain", action="store_true", help="without --exact-resume")
     parser.add_argument("--seed", type=int, default=None, help="seed of the moments")
     args = parser.parse_args()
     seed = random.randrange(10**6) if args.seed is None else args.seed
@@ -170,7 +152,7 @@ def main() -> int:
         kills = args.kills * (i + 1) // len(args.scripts) - args.kills * i // len(args.scripts)
         folder = tempfile.mkdtemp(prefix=f"kills-{script}-")
         os.chdir(folder)
-        found = torment(script, kills, chance, args.plain)
+        found = torment(script, kills, chance)
         total, failed = total + kills, failed + bool(found)
         result = f"differs, see {folder}: {', '.join(found)}" if found else "ends as it should"
         print(f"{script}.py: {kills} kills, {result}", flush=True)
