@@ -146,6 +146,21 @@ def test_next_value_is_that_of_the_state_after_the_rollout(train, spy):
             np.testing.assert_array_equal(getattr(value, name), getattr(acted, name))
 
 
+def test_bootstrap_truncated_takes_the_state_of_the_environment_that_was_cut(train, spy, monkeypatch):
+    step = ppo.VectorEnv.step
+
+    def cut_one(envs, actions):
+        observations, rewards, dones, _, episodes = step(envs, actions)
+        return observations, rewards, dones, {2: observations[2]}, episodes
+
+    monkeypatch.setattr(ppo.VectorEnv, "step", cut_one)
+    calls, values = spy(ppo.Agent, "get_action_and_value"), spy(ppo.Agent, "get_value")
+    train(total_timesteps=32, bootstrap_truncated=True)
+    for acted, value in zip(calls, values):
+        np.testing.assert_array_equal(value.lstm_state, acted.result[-1][:, [2]])
+    assert (acted.result[-1][:, 0] != acted.result[-1][:, 2]).any()
+
+
 def test_bootstrap_truncated_takes_the_state_before_the_reset(train, spy, monkeypatch):
     agent = random_agent()
     episode = torch.arange(6, dtype=torch.uint8).repeat_interleave(84 * 84).view(6, 84, 84, 1) * 20
@@ -221,15 +236,6 @@ def test_evaluation_plays_with_the_state(train, spy, monkeypatch):
     assert list(ppo.evaluate(checkpoint, args, 3)) == results
 
 
-def test_a_player_remembers_between_two_calls_of_act(train):
-    player = ppo.load(train(), deterministic=True)
-    obs = np.full((1, 84, 84, 1), 100, np.uint8)
-    player.act(obs)
-    after_one = player.lstm_state
-    player.act(obs)
-    assert not torch.equal(player.lstm_state, after_one)
-
-
 def test_a_lost_life_begins_a_new_state_in_evaluation(train, spy, monkeypatch):
     options = {"losses": (60, 120), "lives": 2}
     monkeypatch.setattr(gym.registry["FakeAtari-v0"], "kwargs", options)
@@ -238,6 +244,9 @@ def test_a_lost_life_begins_a_new_state_in_evaluation(train, spy, monkeypatch):
     player.play(seed=1)
     given = [call.dones.item() for call in calls]
     assert sum(given) == 2 and given == [1, *(call.result[2].item() for call in steps[:-1])]
+    player.reset(seed=2)
+    player.step(np.zeros(1, np.int64))  # an action of another program's
+    assert player.dones == 1
 
 
 # Wrong use
