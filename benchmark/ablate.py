@@ -8,9 +8,8 @@
 
 benchmark/ablations/manifest.toml names the details and what stands in the place of each; the changes are diffs beside
 it, applied to copies of the scripts in runs/ablations/scripts. The runs are sweep.py's: all details with one seed, then
-with the next, one environment after the other. `keep --broken` also keeps what runs had until they broke.
-
-A run is compared with the untouched script's of the same seed and machine, since another machine rounds otherwise.
+with the next, one environment after the other. A run is compared with the untouched script's of the same seed and
+machine, since another machine rounds otherwise.
 """
 
 import os
@@ -94,8 +93,7 @@ def hunks(diff: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 def changed(ablation: Ablation, script: str) -> str:
-    """The script with the diff applied. Its lines are looked for by their text, so that it fits wherever they stand;
-    ends the program with one line where they are gone, or there twice."""
+    """The script with the diff applied wherever its lines are; one line ends the program unless they are there once."""
     text = "\n" + (ROOT / "cleanrl" / f"{script}.py").read_text("utf-8")
     changes = hunks(ablation.diff).get(script)
     if not changes:
@@ -121,7 +119,7 @@ def chosen(args: Args) -> dict:
         if unknown:
             fail(f"{' '.join(unknown)}: not in the suite, which has {' '.join(suite[key])}; see manifest.toml")
         suite[key] = typed or suite[key]
-    suite["num_seeds"] = args.num_seeds or suite["num_seeds"]
+    suite["num_seeds"] = suite["num_seeds"] if args.num_seeds is None else args.num_seeds
     if min(suite["num_seeds"], args.workers) < 1:
         fail("--num-seeds and --workers: must be 1 or more")
     return suite
@@ -198,7 +196,7 @@ def largest(runs: list[Run], kind) -> list[Run]:
     for run in runs:
         groups[kind(run)].append(run)
     if len(groups) > 1:
-        what = f"{runs[0].ablation['suite']} {runs[0].ablation['name']} on {runs[0].env_id}"
+        what = f"{runs[0].ablation['suite']} {runs[0].ablation['name'] or 'untouched'} on {runs[0].env_id}"
         print(f"{what}: fewer runs are of another version, or longer or shorter; they are left out")
     return max(groups.values(), key=len, default=[])
 
@@ -443,6 +441,8 @@ def main(args: Args) -> int:
         report()
         return 0
     suite = chosen(args)
+    if args.action == "keep" and not (FOLDER / "runs").is_dir():
+        fail(f"{FOLDER}: holds no runs; make them by `python benchmark/ablate.py run`, and keep them from this folder")
     jobs = make_jobs(suite)
     if args.action == "run":
         return sweep.make_runs(jobs, sweep.Args(workers=args.workers))
@@ -454,7 +454,5 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    try:
+    with shared.in_one_line(ValueError):  # sweep.py's
         raise SystemExit(main(tyro.cli(Args, description=__doc__)))
-    except ValueError as error:  # sweep.py's
-        fail(str(error))

@@ -67,10 +67,8 @@ def is_of(run: Run, env_id: str, recipe: dict) -> bool:
     kind = shared.script_args(ROOT / "cleanrl" / f"{recipe['script']}.py")
     arguments = asdict(tyro.cli(kind, args=recipe["arguments"].split()))
     usual = asdict(kind())
-    settings = {}
-    for name, value in shared.identity(arguments).items():
-        if value != usual[name] and name not in shared.IN_TABLES:
-            settings[name] = value
+    own = shared.identity(arguments)
+    settings = {name: own[name] for name in own.keys() - shared.IN_TABLES if own[name] != usual[name]}
     same = (run.script, run.env_id, run.settings) == (recipe["script"], env_id, settings)
     same = same and run.arguments["total_timesteps"] == arguments["total_timesteps"]
     first = recipe.get("first_seed", 101)
@@ -417,4 +415,5 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args, description=__doc__))
+    with shared.in_one_line():
+        main(tyro.cli(Args, description=__doc__))

@@ -41,7 +41,7 @@ SPEED_TABLES = {
 @dataclass
 class Args:
     runs: tyro.conf.Positional[list[Path]] = field(default_factory=list)  # run folders, or folders that hold them
-    keep: list[Path] = field(default_factory=list)  # run folders to add to the kept results
+    keep: list[Path] | None = None  # run folders to add to the kept results
 
 
 @dataclass
@@ -73,8 +73,6 @@ COMPARISONS = {  # what the pages compare: A, B, and the first so many steps of 
 
 
 # --------------------------------------------------------------------------------------------------------------- Tables
-
-
 @dataclass
 class Row:
     """The seeds of one experiment in one environment, and what was published of the same."""
@@ -265,8 +263,6 @@ def growth_table(measured: dict) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- Pictures
-
-
 def draw_curves(panel, runs: list[Run], color: str, label: str | None = None) -> None:
     """The mean curve of some seeds, with a band of one standard deviation where all have begun."""
     from matplotlib.ticker import EngFormatter
@@ -322,8 +318,6 @@ def draw_comparison(both: dict[str, list[list[Run]]], labels: list[str], path: P
 
 
 # ----------------------------------------------------------------------------------------------------------- Comparison
-
-
 def shortened(run: Run, steps: int) -> Run:
     """The run as it was at this step."""
     ended = run.steps <= steps
@@ -342,7 +336,8 @@ def compared_runs(pattern: str, args: Compare) -> dict[str, list[Run]]:
         kept = shared.kept_runs(pattern) or [run for run in shared.kept_runs("results") if run.exp_name == pattern]
         runs = [run for run in kept if args.release in (None, run.release)]
     if not runs:
-        fail(f"{pattern}: is no folder and no kept runs; name folders, a pattern in quotes, or kept runs such as ppo")
+        which = f"kept runs of release {args.release}" if args.release else "kept runs"
+        fail(f"{pattern}: is no folder and no {which}; name folders, a pattern in quotes, or kept runs such as ppo")
     if args.steps is not None:
         runs = [shortened(run, args.steps) for run in runs]
     environments = defaultdict(list)
@@ -459,21 +454,20 @@ def main(args: Args | Compare) -> None:
     try:
         if isinstance(args, Compare):
             report_comparison(args)
-        elif args.keep:
+        elif args.keep is not None:
             added = shared.append_runs(shared.find_runs(args.keep), results=RESULTS)
             print(f"{added} runs added to {RESULTS}")
         elif args.runs:
             report_runs(args.runs, Path("report"))
         else:
             rebuild()
-    except ImportError as error:
-        fail(f"{error}; pip install -e '.[benchmark]'")
     except OSError as error:
         fail(f"{error}; name a folder that can be written, with room on the disk")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["compare"]:
-        main(tyro.cli(Compare, prog="report.py compare", args=sys.argv[2:]))
-    else:
-        main(tyro.cli(Args, description=__doc__))
+    with shared.in_one_line():
+        if sys.argv[1:2] == ["compare"]:
+            main(tyro.cli(Compare, prog="report.py compare", args=sys.argv[2:]))
+        else:
+            main(tyro.cli(Args, description=__doc__))

@@ -8,6 +8,7 @@ since the run began. `speed.json` and `growth.json` hold what throughput.py meas
 import ast
 import contextlib
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -48,6 +49,29 @@ def fail(message: str, status: int = 2):
     raise SystemExit(status)
 
 
+@contextlib.contextmanager
+def in_one_line(*mistakes: type[Exception]):
+    """Here these mistakes, missing packages, files and full disks end the program with one line; Ctrl-C, with none."""
+    try:
+        yield
+    except ImportError as error:
+        fail(f"{error}; pip install -e '.[benchmark]'")
+    except (*mistakes, OSError) as error:
+        if getattr(error, "errno", None) == errno.ENOSPC:
+            fail(f"{error}; make room, and type the same command again", status=1)
+        fail(error)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def words_of(option: str, typed: str) -> list[str]:
+    """The words of a command line. Raises ValueError if a quote in it has no end."""
+    try:
+        return shlex.split(typed)
+    except ValueError as error:
+        raise ValueError(f"{option} {typed}: {error}; end the quote, or put another kind around it") from None
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes a file, and its folder if there is none. The old file stays whole until the new one is."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +84,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- Scripts
-
-
 @cache
 def script_args(script: Path) -> type:
     """The dataclass Args of a script, which is run as a module. Ends the program with one line if there is none."""
@@ -121,8 +143,6 @@ def planned_steps(arguments: dict) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------------- Runs
-
-
 @dataclass(eq=False)
 class Run:
     """A run: a folder's, or a kept one."""
@@ -234,7 +254,7 @@ def find_runs(paths: list[Path]) -> list[Run]:
             print(f"{found[same].name}: is the same run as {run.name}; the older is left out", file=sys.stderr)
         found[same] = run
     if not found:
-        fail(f"{' '.join(map(str, paths))}: holds no run that has ended; name run folders, or a folder that holds them")
+        fail(f"{' '.join(map(str, paths)) or 'nothing'}: holds no run that has ended; name folders of runs")
     return sorted(found.values(), key=lambda run: (run.exp_name, run.env_id, run.seed))
 
 
@@ -395,8 +415,6 @@ def _interval(statistic, *samples) -> tuple[float, float, float]:
 
 
 # ----------------------------------------------------------------------------------------------------- Tables and pages
-
-
 def signed(number: float) -> str:
     """Two digits after the point, with a minus sign as print has it."""
     return f"{number:.2f}".replace("-", "−")

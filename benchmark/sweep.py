@@ -30,7 +30,7 @@ from pathlib import Path
 import filelock
 import numpy as np
 import tyro
-from shared import checkpoints, curve, fail, identity, last_step, script_args, table, version
+from shared import checkpoints, curve, identity, in_one_line, last_step, script_args, table, version, words_of
 
 LAST_LINES = 12  # of a failed run's log, which are shown
 RUNS = Path("runs")
@@ -55,8 +55,6 @@ class Args:
 
 
 # ----------------------------------------------------------------------------------------------------- The runs to make
-
-
 @dataclass
 class Job:
     """A run that the sweep shall end with."""
@@ -98,7 +96,7 @@ class Job:
 
 def split_command(command: str) -> tuple[list[str], list[str]]:
     """The words of a command up to its script, and those after it. Raises ValueError if it can't be run."""
-    words = shlex.split(command)
+    words = words_of("--command", command)
     ends = [i + 1 for i, word in enumerate(words) if word.endswith(".py")]
     if not ends:
         raise ValueError(f'--command "{command}": names no script; write it like "python cleanrl/ppo.py --gamma 0.9"')
@@ -109,14 +107,14 @@ def split_command(command: str) -> tuple[list[str], list[str]]:
 
 def grid_points(grid: list[str]) -> list[list[str]]:
     """Every combination of the grid's values, each as words of a command line. Raises ValueError if it is no grid."""
-    axes = []
+    axes = {}
     for axis in grid:
         name, _, values = axis.partition("=")
-        if not name or not values:
-            raise ValueError(f"--grid {axis}: write an option and its values, as in learning-rate=1e-3,3e-4")
+        if not name or not values or name in axes:
+            raise ValueError(f"--grid {axis}: write an option and its values, once, as in learning-rate=1e-3,3e-4")
         switches = {"true": f"--{name}", "false": f"--no-{name}"}
-        axes.append([switches.get(value.lower(), f"--{name}={value}") for value in values.split(",")])
-    return [list(point) for point in itertools.product(*axes)]
+        axes[name] = [switches.get(value.lower(), f"--{name}={value}") for value in values.split(",")]
+    return [list(point) for point in itertools.product(*axes.values())]
 
 
 def option_names(words: list[str]) -> list[str]:
@@ -143,7 +141,7 @@ def digest_of(arguments: dict) -> str:
 
 def make_jobs(args: Args) -> list[Job]:
     """Environments × grid × seeds, with the first seed of everything first. Raises ValueError for a user's mistake."""
-    if not args.env_ids:
+    if not args.env_ids or "" in args.env_ids:
         raise ValueError("name the environments, as in --env-ids CartPole-v1 Acrobot-v1")
     start, options = split_command(args.command)
     points = grid_points(args.grid)
@@ -156,8 +154,9 @@ def make_jobs(args: Args) -> list[Job]:
         words = [*options, *point, "--env-id", env_id, "--seed", str(seed)]
         arguments = read_arguments(Path(start[-1]), words)
         batch_size = arguments["num_envs"] * arguments["num_steps"]
-        if batch_size < 1 or arguments["total_timesteps"] < batch_size:
-            raise ValueError(f"{shlex.join(start + words)}: makes no update; use more --total-timesteps")
+        if not 1 <= batch_size <= arguments["total_timesteps"] <= sys.maxsize:
+            sizes = f"--num-envs * --num-steps = {batch_size}, --total-timesteps {arguments['total_timesteps']}"
+            raise ValueError(f"{sizes}: makes no update, or too many; choose other sizes")
         last_update = int(arguments["total_timesteps"]) // batch_size
         digest = digest_of(arguments)
         if digest in jobs:
@@ -167,8 +166,6 @@ def make_jobs(args: Args) -> list[Job]:
 
 
 # --------------------------------------------------------------------------------------------- What the run folders say
-
-
 @cache
 def version_when(script: Path, modified: int) -> str:
     """The version of a script; `modified`, the time of its last edit, is what the cache notices one by."""
@@ -250,8 +247,6 @@ def returns_at(run: Path, steps: list[float]) -> np.ndarray:
 
 
 # ------------------------------------------------------------------------------------------------------------ The sweep
-
-
 @contextlib.contextmanager
 def caught_signals():
     """A list that collects SIGINT and SIGTERM; they don't end the program."""
@@ -351,7 +346,7 @@ class Sweep:
         if is_done(job):  # whatever the status: a run with its last checkpoint is whole
             job.becomes("done")
         elif self.stops or job.told_to_stop:
-            job.becomes("stopped", "the same command goes on")
+            job.becomes("stopped", "the same command goes on" if self.stops else "")
         else:
             status = job.process.returncode
             job.becomes("failed", f"ended with status {status} before its last checkpoint; see {job.log}")
@@ -364,8 +359,6 @@ class Sweep:
 
 
 # ---------------------------------------------------------------------------------------------------------- The command
-
-
 def count_states(jobs: list[Job]) -> str:
     return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in jobs).items())
 
@@ -403,8 +396,8 @@ def print_status(jobs: list[Job]) -> None:
 
 def main(args: Args) -> int:
     """Returns the exit status. Raises ValueError with one line for a mistake, before anything is created."""
-    if min(args.num_seeds, args.workers) < 1:
-        raise ValueError("--num-seeds and --workers: must be 1 or more")
+    if min(args.num_seeds, args.workers, args.threads or 1, 1 + (args.task or 0)) < 1:
+        raise ValueError("--num-seeds, --workers and --threads: must be 1 or more, and --task 0 or more")
     jobs = make_jobs(args)
     if args.status:
         print_status(jobs)
@@ -421,7 +414,5 @@ def main(args: Args) -> int:
 
 
 if __name__ == "__main__":
-    try:
+    with in_one_line(ValueError):
         raise SystemExit(main(tyro.cli(Args, description=__doc__)))
-    except (ValueError, ImportError, OSError) as error:  # --status draws its table by rich; a disk can be full
-        fail(str(error))

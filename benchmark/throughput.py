@@ -5,9 +5,8 @@
     python benchmark/throughput.py --script ppo --vary num-envs 4 16 64 256
     python benchmark/throughput.py --script ppo_numpy --target 475
 
-A script is launched in a temporary folder, and timed by its metrics.csv. A measurement is the median over the updates
-after the warm-up. A ratio is the median of the rounds' ratios: each compares two measurements of one round, so that a
-slow hour of the machine hardly moves it.
+A script is launched in a temporary folder, and timed by its metrics.csv: the median over the updates after the warm-up.
+A ratio is the median of the ratios within each round, so that a slow hour of the machine hardly moves it.
 
 --target measures the seconds from the launch until the mean return of the last 100 episodes is reached. The script
 writes episodes.csv after each update, so they include the rest of the last one. Runs on Linux and macOS.
@@ -21,7 +20,6 @@ import io
 import json
 import multiprocessing
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -38,7 +36,13 @@ import numpy as np
 import psutil
 import report
 import tyro
-from shared import LAST, ROOT, fail, release, version, write_atomically, write_json
+from shared import LAST, ROOT, fail, in_one_line, release, version, words_of, write_atomically, write_json
+
+try:
+    from rich.console import Console
+    from rich.markdown import Markdown
+except ImportError as error:
+    fail(f"{error}; pip install -e '.[benchmark]'")
 
 SB3_THREADS = {"default threads": None, "1 thread": 1}  # of torch; None is its default
 LEAST_UPDATES = 3  # in a measurement
@@ -75,7 +79,7 @@ class Launch:
     def __init__(self, script: str, arguments: str, processes: int = 1):
         self.name = f"{script}.py {arguments}".strip()
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        words = [str(ROOT / "cleanrl" / f"{script}.py"), *shlex.split(arguments)]
+        words = [str(ROOT / "cleanrl" / f"{script}.py"), *words_of(f"{script}.py", arguments)]
         self.command = [sys.executable, *launcher, *words] if processes > 1 else [sys.executable, *words]
         self.peak_bytes = 0  # resident memory of its largest process, as far as wait_for has looked
 
@@ -325,8 +329,8 @@ def check(args: Args) -> None:
     scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
     if args.script not in scripts:
         fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
-    if args.rounds < 1 or args.seconds <= 0:
-        fail("--rounds must be 1 or more, and --seconds above 0")
+    if min(args.rounds, args.processes) < 1 or not (0 < args.seconds < np.inf and 0 <= args.warm_up < np.inf):
+        fail("--rounds must be 1 or more, as must --processes; --seconds above 0, and --warm-up 0 or more")
     if len(args.vary) == 1:
         fail(f"--vary {args.vary[0]}: needs an argument and its values, like num-envs 4 16 64")
     if args.processes != 1 and "multigpu" not in args.script:
@@ -337,9 +341,6 @@ def check(args: Args) -> None:
 
 def show(text: str) -> None:
     """Prints a page's tables to the terminal."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-
     Console(width=None if sys.stdout.isatty() else 200).print(Markdown(text.replace("<br>", "; ")))
 
 
@@ -392,4 +393,5 @@ def main(args: Args) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    main(tyro.cli(Args, description=__doc__))
+    with in_one_line(ValueError):  # words_of's
+        main(tyro.cli(Args, description=__doc__))

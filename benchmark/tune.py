@@ -27,7 +27,7 @@ import numpy as np
 import sweep
 import tyro
 from report import between
-from shared import difference_interval, fail, identity, last_step, planned_steps, table, version
+from shared import difference_interval, fail, identity, in_one_line, last_step, planned_steps, table, version
 
 try:
     import optuna
@@ -40,6 +40,7 @@ except ImportError as error:
 
 SPACES = Path(__file__).with_name("spaces.toml")
 POINTS = 20  # of a run, at which it can be pruned
+FAILURES = 3  # end a search in which no trial has worked
 
 
 @dataclass
@@ -57,8 +58,6 @@ class Args:
 
 
 # ----------------------------------------------------------------------------------------------------- What is searched
-
-
 def distribution(name: str, spec: list | dict) -> distributions.BaseDistribution:
     """What a hyperparameter is drawn from: the choices in a list, or a range. Raises ValueError."""
     try:
@@ -73,7 +72,10 @@ def distribution(name: str, spec: list | dict) -> distributions.BaseDistribution
 
 def read_space(args: Args, job: sweep.Job) -> dict[str, distributions.BaseDistribution]:
     """What each hyperparameter is drawn from, less those that the command types. Raises ValueError."""
-    space = tomllib.loads(args.space.read_text(encoding="utf-8"))
+    try:
+        space = tomllib.loads(args.space.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"--space {args.space}: is no TOML ({error}); see benchmark/spaces.toml") from None
     if all(isinstance(spec, dict) and "low" not in spec for spec in space.values()):  # tables of several scripts
         names = [name for name in space if job.script.stem.startswith(name)]
         space = space.get(max(names, key=len, default="ppo"), {})
@@ -97,7 +99,7 @@ def read_targets(args: Args) -> dict[str, tuple[float, float]]:
             if -math.inf < low < high < math.inf:
                 targets[env_id] = low, high
     if targets.keys() != set(args.env_ids):
-        form = " ".join(f"{env_id}=LOW:HIGH" for env_id in args.env_ids)
+        form = " ".join(f"{env_id}=LOW:HIGH" for env_id in args.env_ids) + "; LOW is below HIGH"
         raise ValueError(f"--targets: type for each environment the returns that score 0 and 1: --targets {form}")
     return targets
 
@@ -114,8 +116,6 @@ def make_jobs(args: Args, values: dict, start_seed: int, num_seeds: int) -> list
 
 
 # ----------------------------------------------------------------------------------------------------------- The search
-
-
 def counted(study: optuna.Study) -> list[FrozenTrial]:
     """The trials of a search, less those that another one continues; of two that continue the same one, the first."""
     latest = {}
@@ -257,6 +257,9 @@ class Search:
             trial.set_user_attr("error", error)
         print(describe(self.study.tell(trial, value, state, skip_if_finished=True)), flush=True)
         self.active = [one for one in self.active if one.trial.number != trial.number]
+        ended = [one.state for one in counted(self.study) if one.state.is_finished()]
+        if len(ended) >= FAILURES and set(ended) == {TrialState.FAIL}:
+            fail("no trial has worked so far; the lines above say why; the same command goes on", status=1)
 
     def continue_lost(self) -> None:
         """Queues what processes that were killed have left: trials without a new sign of life for a while."""
@@ -272,8 +275,6 @@ class Search:
 
 
 # ------------------------------------------------------------------------------------------------------ What came of it
-
-
 def describe(trial: FrozenTrial) -> str:
     """A trial that has ended, in a line."""
     result = trial.user_attrs.get("error", trial.value)
@@ -303,8 +304,6 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- The command
-
-
 def open_study(args: Args, name: str, lock: contextlib.AbstractContextManager) -> optuna.Study:
     """Raises ValueError with one line if the storage can't be opened."""
     pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=POINTS // 4)
@@ -321,8 +320,8 @@ def open_study(args: Args, name: str, lock: contextlib.AbstractContextManager) -
 
 def main(args: Args) -> None:
     """Raises ValueError with one line for a mistake of the user."""
-    if min(args.trials, args.num_seeds, args.workers, args.grace) < 1:
-        raise ValueError("--trials, --num-seeds, --workers and --grace: must be 1 or more")
+    if min(args.trials, args.num_seeds, args.workers, args.grace, args.confirm + 1) < 1:
+        raise ValueError("--trials, --num-seeds, --workers and --grace: must be 1 or more, and --confirm 0 or more")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     job = make_jobs(args, {}, 1, args.num_seeds)[0]
     space = read_space(args, job)
@@ -351,9 +350,8 @@ def main(args: Args) -> None:
 
 if __name__ == "__main__":
     try:
-        main(tyro.cli(Args, description=__doc__))
-    except (ValueError, OSError) as error:  # a mistake; a file that can't be read, a full disk
-        fail(str(error))
+        with in_one_line(ValueError):
+            main(tyro.cli(Args, description=__doc__))
     except (OptunaError, SQLAlchemyError) as error:
         reason = str(error.__cause__ or error).partition("\n")[0]  # Optuna's own words name none
         fail(f"--storage: {reason}; the same command goes on", status=1)
