@@ -90,12 +90,9 @@ def load_notes(folder):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A job of two processes that nothing disturbed: its run folder, and the notes of both ranks."""
-    before, here = Path.cwd(), tmp_path_factory.mktemp("pair")
-    os.chdir(here)
-    try:
+    here = tmp_path_factory.mktemp("pair")
+    with contextlib.chdir(here):
         stdout, _ = end(torchrun(WORKER, "ppo_atari_multigpu", *words(**SMALL)))
-    finally:
-        os.chdir(before)
     (folder,) = here.glob("runs/*")
     assert stdout.count("100%") == 1 and f"run folder: runs/{folder.name}" in stdout  # one process speaks
     return folder, load_notes(here)
@@ -221,6 +218,14 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path, capsys):
     assert len(rows(folder, "metrics.csv")) == reached + 2
 
 
+def test_a_second_signal_to_a_process_that_torchrun_did_not_start_ends_it(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+    ppo.SharedRun.__new__(ppo.SharedRun).request_stop(signal.SIGTERM, None)
+    after = signal.signal(signal.SIGTERM, before)
+    assert after == signal.SIG_DFL
+
+
 def test_two_nodes_train_as_one_does(pair, in_tmp_path):
     """Two agents on this machine, which share no folder: only the first rank reads and writes."""
     with socket.socket() as free:
@@ -259,7 +264,7 @@ def test_the_gpu_of_a_process_goes_by_its_local_rank(monkeypatch, capsys):
     monkeypatch.setattr(torch.distributed, "init_process_group", given.append)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
     monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cuda:gloo,cuda:nccl")
-    ppo.join_processes()
+    ppo.join_processes("nccl")
     for local_rank, processes, arguments in (
         (1, 2, {}),
         (2, 4, {"device_ids": (0, 0, 1, 1), "backend": "gloo"}),
