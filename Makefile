@@ -57,6 +57,7 @@ gallery: .venv/test
 # The version is looked at first: with an older Python the installation fails late, and leaves a .venv behind.
 OLD = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " \
 	+ sys.version.split()[0] + "; name another one: make PYTHON=python3.12 $(MAKECMDGOALS)")
+.DELETE_ON_ERROR: # without python3-venv, Debian's Python leaves an environment that has no pip
 .venv/bin/python:
 	@$(PYTHON) -c '$(OLD)'
 	$(PYTHON) -m venv .venv
