@@ -66,7 +66,7 @@ def family(pid: int) -> list[int]:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    saved = [path for path in folder.glob("checkpoints/*") if path.stem.isdigit()]
+    saved = [path for path in folder.glob("checkpoints/*") if path.stem.isdigit() and path.suffix != ".tmp"]
     return max(saved, key=lambda path: int(path.stem), default=None)
 
 
