@@ -184,6 +184,15 @@ def test_a_run_folder_belongs_to_one_process(half, capsys):
     assert stop.value.code == 2 and "another process is training it" in error_line(capsys.readouterr().err)
 
 
+def test_statistics_of_wrappers_outlive_the_fresh_environments_of_exact_resume(monkeypatch):
+    make_env = ppo.make_env
+    monkeypatch.setattr(ppo, "make_env", lambda *given: ppo.gym.wrappers.NormalizeObservation(make_env(*given)))
+    envs = ppo.VectorEnv(ppo.Args(), 2)
+    envs.reset([1, 2])
+    envs.reset([3, 4])
+    assert [count for _, _, count in envs.state_dict()["obs_rms"]] == pytest.approx([2, 2], abs=0.01)
+
+
 def test_a_resumed_optimizer_keeps_the_options_of_an_edited_script():
     weight = torch.nn.Parameter(torch.ones(1))
     weight.grad = torch.ones(1)
