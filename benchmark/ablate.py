@@ -338,7 +338,7 @@ def heat_map(suites: dict[str, Suite]) -> str:
         for cells, shown in zip(columns, row):
             if shown and cells[name].last.any():
                 by_chance.append(np.interp(len(cells[name].last), *BY_CHANCE))
-    text = f"Of these {len(by_chance)} intervals about {sum(by_chance):.0f} would leave out 0 by chance."
+    text = f"By chance alone, about {sum(by_chance):.0f} of these {len(by_chance)} intervals leave out zero."
     return f"{markdown(header, rows)}\n{text}\n"
 
 
