@@ -2,6 +2,7 @@
 
 import csv
 import gc
+import importlib.util
 import os
 import runpy
 import shutil
@@ -90,6 +91,15 @@ def fork(sabotage=None, **arguments):
         traceback.print_exc()
     finally:
         os._exit(status)
+
+
+def load_script(path):
+    """The script in a file as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"copy_of_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
 
 
 def small_agent(script):
@@ -182,10 +192,13 @@ def assert_same_state(one, other):
     torch.testing.assert_close(*optimizers, rtol=0, atol=0)
 
 
+def logged(folder):
+    """The rows of episodes.csv and metrics.csv without the clock."""
+    return rows(folder, "episodes.csv", ["seconds"]), rows(folder, "metrics.csv", ["charts/SPS"])
+
+
 def assert_same_logs(folder, other):
-    """The same rows, but for the clock."""
-    for name, clock in (("episodes.csv", "seconds"), ("metrics.csv", "charts/SPS")):
-        assert rows(folder, name, [clock]) == rows(other, name, [clock])
+    assert logged(folder) == logged(other)
 
 
 def assert_resumes(script, folder, after):

@@ -1,7 +1,6 @@
 """benchmark/ablate.py: the diffs apply and do what flags do, gradients by hand follow, and runs become tables."""
 
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import pytest
 import shared
 import torch
 import tyro
+from helpers import load_script
 
 from tests.fake_runs import new_run
 
@@ -23,15 +23,9 @@ SUITES = ablate.manifest()["suites"]
 
 def load(script, source, folder):
     """The script with this source as a module."""
-    import importlib.util
-
     path = folder / f"{script}.py"
     path.write_text(source)
-    spec = importlib.util.spec_from_file_location(f"{script}_changed", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclass looks it up
-    spec.loader.exec_module(module)
-    return module
+    return load_script(path)
 
 
 # ------------------------------------------------------------------------------------------------------------ The diffs
@@ -238,7 +232,7 @@ def test_differences_are_those_of_runs_with_the_same_seed(results):
     assert ablate.worth("core-8", suites) == "the ratio is not clipped: [CartPole-v1 ≈](ablations.md)\n"
     assert ablate.worth("core-6", suites) == "Not measured.\n"
     assert "| ε = 1e-8 | ▼ −13.0 |" in ablate.heat_map(suites)
-    assert "Of these 2 intervals about 0 " in ablate.heat_map(suites)
+    assert "0 of these 2 intervals" in ablate.heat_map(suites)
 
 
 def test_a_change_is_compared_with_the_untouched_run_of_its_machine(results):
@@ -278,8 +272,6 @@ def test_runs_of_fewer_kinds_are_left_out(results, capsys):
 
 def test_words_for_differences():
     assert ablate.in_words(np.array([1.0, 2.0])) == "+1.50", "too few seeds for an interval"
-    assert ablate.in_words(np.array([-1.0, 1.0, 0.0, 0.5, 0.5])).startswith("+0.20 [−0.")
-    assert ablate.in_words(np.zeros(5)) == "0.00 [0.00, 0.00]"
     assert [ablate.number(x) for x in (-0.001, 12.34, -1234.5, 99.96)] == ["0.00", "+12.3", "−1234", "+100.0"]
     found = [
         ablate.verdict(np.array(x, float)) for x in ([1, 2, 3, 4, 5], [-1, -2, -3, -4, -5], [-1, 0, 2, 3, 4], [1, 2])

@@ -12,7 +12,7 @@ import ppo_atari as ppo
 import pytest
 import torch
 import torch.nn as nn
-from helpers import TESTS, assert_resumes, error_line, rows, run, small_agent, type_here, words
+from helpers import TESTS, assert_resumes, rows, run, small_agent, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari.py"
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"
@@ -429,17 +429,10 @@ def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1  # the game itself, in color
 
 
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("--env-id BreakoutNoFrameskop-v4", "Did you mean: `BreakoutNoFrameskip`?"),
-        ("--env-id CartPole-v1", "use ppo.py"),
-        ("--env-id Picture-v0 --env-kwargs {\"shape\":[16,16,3]}", "use ppo.py"),
-        ("--num-envs 3 --num-minibatches 5", "must be a multiple of --num-minibatches 5"),
-    ],
-)  # fmt: skip
-def test_a_mistake_gets_one_line_and_creates_nothing(in_tmp_path, capsys, typed, said):
-    with pytest.raises(SystemExit) as stop:
-        type_here(*typed.split(), script=SCRIPT)
-    assert stop.value.code == 2 and said in error_line(capsys.readouterr().err, ppo)
-    assert not list(in_tmp_path.iterdir())
+def test_pictures_of_few_pixels_are_for_ppo(refusal):
+    assert "use ppo.py" in refusal(ppo, env_id="Picture-v0", env_kwargs='{"shape": [16, 16, 3]}')
+
+
+def test_pictures_with_their_channels_first_are_refused_by_their_shape(refusal):
+    shape = '{"shape": [3, 84, 96]}'
+    assert "(3, 84, 96), not (84, 96, 3)" in refusal(ppo, env_id="Picture-v0", env_kwargs=shape)

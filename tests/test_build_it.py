@@ -47,8 +47,6 @@ def test_it_runs_after_every_step(step, play):
     v, printed = play(VERSIONS[step])
     last = printed.splitlines()[-1]
     assert re.fullmatch(r"seed 3: mean return of the last 100 episodes: \d+\.\d", last)
-    shown = PAGE.split(f"\n## {step}. ")[1].split('```text title="output"\n')[1].split("\n```")[0]
-    assert last.rpartition(" ")[0].replace("3", "1", 1) == shown.splitlines()[-1].rpartition(" ")[0]
     assert sum(v["ended"]) + v["running"].sum() == 4 * 512  # CartPole pays 1 a step: no step is lost or counted twice
     if step >= 2:  # a done marks the first observation of an episode; before any other, the cart went on at its speed
         obs = v["obs"]

@@ -117,7 +117,7 @@ def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(i
         ("--env-id FailingReset-v0", "no simulator"),
         ("--env-id WrongShape-v0", "(2,), and returned (3,)"),
         ("--env-id Film-v0 --capture-video --num-envs 0", "--num-envs 0: must be a number, at least 1"),
-        ("--env-id NoPicture-v0 --capture-video", "render() returned NoneType"),
+        ("--env-id NoPicture-v0 --capture-video", "draws no picture"),
         ("--env-id Floats-v0 --capture-video", "render() returned float64 (45, 61, 3)"),
         ("--env-id Constant-v0 --capture-video", "omit --capture-video"),  # its class takes no render_mode
         ("--env-kwargs [1]", "JSON object"),
@@ -169,6 +169,11 @@ def test_an_error_of_another_package_that_says_little_names_its_place(refused, m
     assert "NotImplementedError" in line and "test_command_line.py, line" in line and "--debug" in line
 
 
+def test_load_raises_what_other_programs_can_catch(in_tmp_path):
+    with pytest.raises(ValueError, match="nowhere"):
+        ppo.load("nowhere")
+
+
 def test_debug_shows_the_traceback(in_tmp_path):
     with pytest.raises(RuntimeError, match="no simulator"):
         type_here("--env-id", "FailingReset-v0", "--debug")
@@ -177,7 +182,7 @@ def test_debug_shows_the_traceback(in_tmp_path):
 SPACES = {  # observation space, action space, what the message says
     "pictures": (gym.spaces.Box(0, 255, (64, 64, 3), np.uint8), gym.spaces.Discrete(2), "use ppo_atari.py"),
     "pictures, Box": (gym.spaces.Box(0, 255, (64, 64), np.uint8), gym.spaces.Box(-1, 1, (2,)), "must change it"),
-    "Tuple actions": (gym.spaces.Box(0, 1, (3,)), gym.spaces.Tuple([gym.spaces.Discrete(2)]), "must change it"),
+    "pictures by channel": (gym.spaces.Box(0, 255, (3, 84, 96), np.uint8), gym.spaces.Discrete(2), "not (84, 96, 3)"),
     "text": (gym.spaces.Dict(a=gym.spaces.Text(5), b=gym.spaces.Discrete(2)), gym.spaces.Discrete(2), "Text in Dict"),
     "nested picture": (
         gym.spaces.Dict(a=gym.spaces.Tuple([gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)])),
@@ -238,9 +243,9 @@ class Bomb:
 def test_nothing_that_a_checkpoint_holds_is_executed(refused, half):
     with open(half / "checkpoints" / "20.pt", "wb") as file:
         torch.save({**state(half, 10), "bomb": Bomb()}, file)
-    assert "not a whole checkpoint" in refused("--evaluate", "runs/half")
-    (half / "checkpoints" / "20.pt").write_bytes(pickle.dumps(Bomb()))
     assert "not a whole checkpoint" in refused("--resume", "runs/half")
+    (half / "checkpoints" / "20.pt").write_bytes(pickle.dumps(Bomb()))
+    assert "not a whole checkpoint" in refused("--evaluate", "runs/half")
     assert not Path("exploded").exists()
 
 
@@ -275,7 +280,7 @@ def test_what_is_not_finite_stops_the_run_and_leaves_the_last_checkpoint(in_tmp_
     with pytest.raises(SystemExit) as stop, np.errstate(all="ignore"):
         train(env_id=f"{what}-v0", checkpoints=40)
     assert stop.value.code == 1
-    assert "not finite" in capsys.readouterr().err
+    assert "the loss is not finite" in capsys.readouterr().err
     (folder,) = Path("runs").iterdir()
     last = checkpoints(folder)[-1]
     assert all(torch.isfinite(x).all() for x in state(folder, last)["model"].values())

@@ -658,18 +658,6 @@ def test_processes_give_what_the_loop_gives(env_id):
     assert sum(len(step[4]) for step in steps) > 5
 
 
-@pytest.mark.parametrize(
-    "env_id, last", [("Counter-v0", {}), ("EndAtLimit-v0", {}), ("LimitedCounter-v0", {0: [8.0], 1: [8.0]})]
-)
-def test_only_a_time_limit_hands_back_the_last_observation(env_id, last):
-    _, steps = play(env_id, np.zeros((8, 2), int))
-    assert [dones.tolist() for _, _, dones, _, _ in steps] == [[0, 0]] * 7 + [[1, 1]]
-    assert [truncated_obs for _, _, _, truncated_obs, _ in steps[:-1]] == [{}] * 7
-    observations, _, _, truncated_obs, _ = steps[-1]
-    assert observations.tolist() == [[0.0], [0.0]]
-    assert {i: observation.tolist() for i, observation in truncated_obs.items()} == last
-
-
 def test_observations_of_any_shape_are_flattened(train):
     first, steps = play("Grid-v0", np.zeros((1, 2), int))
     assert first.tolist() == [[0] * 6] * 2 and steps[0][0].tolist() == [[1] * 6] * 2

@@ -16,7 +16,7 @@ import ppo_continuous_action_numpy
 import ppo_numpy
 import pytest
 import torch
-from helpers import rows
+from helpers import logged
 
 PARENTS = {ppo_numpy: ppo, ppo_continuous_action_numpy: ppo_continuous_action}
 both = pytest.mark.parametrize("script", PARENTS)
@@ -179,10 +179,6 @@ def last_checkpoint(folder):
     return max(folder.glob("checkpoints/*.npz"), key=lambda path: int(path.stem))
 
 
-def logged(folder):
-    return rows(folder, "episodes.csv", ["seconds"]), rows(folder, "metrics.csv", ["charts/SPS"])
-
-
 @both
 def test_runs_without_torch_and_resumes_bit_for_bit(script, tmp_path):
     run(tmp_path, script.__file__, *SHORT[script], "--checkpoints", "2", "--exact-resume")
@@ -225,16 +221,11 @@ def changed(script, folder, *changes):
     return folder / "changed.py"
 
 
-WRAPPED = (
-    "env = gym.wrappers.RecordEpisodeStatistics(env)  # innermost: what is logged is the environment's own return\n"
-)
-
-
 @both
 def test_wrappers_in_make_env_leave_the_logged_return_alone_and_keep_their_statistics(script, tmp_path):
     wrappers = "    env = gym.wrappers.TransformReward(env, lambda reward: 0.001 * reward)\n"
     wrappers += "    env = gym.wrappers.NormalizeObservation(env)\n"
-    path = changed(script, tmp_path, (WRAPPED, WRAPPED + wrappers))
+    path = changed(script, tmp_path, ("    check_spaces(env)", f"{wrappers}    check_spaces(env)"))
     run(tmp_path, path, *SHORT[script])
     (folder,) = tmp_path.glob("runs/*")
     episodes = np.loadtxt(folder / "episodes.csv", delimiter=",", skiprows=1)
@@ -280,3 +271,9 @@ def test_cartpole_is_learned(tmp_path):
     returns = np.loadtxt(episodes, delimiter=",", skiprows=1, usecols=1)
     means = np.convolve(returns, np.ones(100) / 100, mode="valid")
     assert means.max() >= 475 and returns[-100:].mean() >= 450
+
+
+@pytest.mark.parametrize("script, mean, std", [(ppo_numpy, 0.577, 1.283), (ppo_continuous_action_numpy, 0.0, 1.0)])
+def test_noise_is_standard_gumbel_or_normal(script, mean, std):
+    noise = script.Agent.draw_noise(SimpleNamespace(num_actions=2, action_dim=2), np.random.default_rng(1), 50_000)
+    assert noise.mean() == pytest.approx(mean, abs=0.02) and noise.std() == pytest.approx(std, abs=0.02)

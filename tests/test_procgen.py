@@ -46,18 +46,6 @@ def frames(envs, seed, steps=20):
     return np.array([envs.reset([seed] * n), *(envs.step(rng.integers(0, 15, n))[0] for _ in range(steps))])
 
 
-def test_the_defaults_are_train_procgen_s():
-    published = {
-        "env_id": "starpilot", "distribution_mode": "easy", "num_levels": 0, "start_level": 0, "eval_start_level": None,
-        "eval_num_levels": 0, "total_timesteps": 25_000_000, "num_envs": 64, "num_steps": 256, "learning_rate": 5e-4,
-        "anneal_lr": False, "gamma": 0.999, "reward_gamma": 0.99, "gae_lambda": 0.95, "num_minibatches": 8,
-        "update_epochs": 3, "norm_adv": True, "clip_coef": 0.2, "anneal_clip": False, "clip_vloss": True,
-        "ent_coef": 0.01, "vf_coef": 0.5, "max_grad_norm": 0.5, "target_kl": None, "precision": "fp32",
-    }  # fmt: skip
-    args = ppo.Args()
-    assert {name: getattr(args, name) for name in published} == published
-
-
 # The games
 @pytest.mark.parametrize("game", ["coinrun", "fruitbot"])
 def test_a_game_steps_starts_anew_and_reports_its_episodes(game):
@@ -325,7 +313,6 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
         ({"eval_num_levels": 5}, "needs --eval-start-level"),
         ({"num_levels": 10, "eval_start_level": 9}, "trains on some of the test levels"),
         ({"num_levels": 0, "eval_start_level": 9}, "say --num-levels 200"),
-        ({"reward_gamma": 1.5}, "--reward-gamma 1.5"),
     ],
 )
 def test_a_mistake_gets_one_line_and_creates_nothing(refusal, flags, said):

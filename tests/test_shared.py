@@ -31,7 +31,6 @@ def version_of(tmp_path):
         ('"""A script of which', '"""Another docstring, of which'),
         ("    seed: int = 1\n", "    seed:   int   =  1  # the seed\n\n"),
         ("print_nothing = True", "print_nothing = False"),  # below the ruler
-        ("class Args:\n", 'class Args:\n    """The options."""\n\n'),
     ],
 )
 def test_version_is_that_of_the_code_above_the_ruler(version_of, before, after):

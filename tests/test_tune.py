@@ -129,6 +129,16 @@ def test_a_stopped_search_loses_no_trial_and_makes_none_twice(number):
     assert_whole(all_trials(), 3, runs=2)
 
 
+def test_two_processes_share_the_trials():
+    both = [start(name, *typed(trials=4)) for name in ("first.log", "second.log")]
+    assert [process.wait(120) for process in both] == [0, 0], Path("second.log").read_text()
+    assert_whole(all_trials(), 4)
+    logs = [Path("first.log").read_text(), Path("second.log").read_text()]
+    assert all("best: trial" in log for log in logs)
+    ended = [log.count(": complete") - 1 for log in logs]  # without the line of the best
+    assert sum(ended) == 4 and min(ended) > 0
+
+
 def test_a_trial_that_another_process_gave_up_is_no_error():
     Path("hold").touch()
     search = search_of({"x": 0.5}, fake="--hold 0")
