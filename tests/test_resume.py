@@ -327,7 +327,7 @@ def test_ctrl_c_ends_an_evaluation_quietly(half):
     process = start("--evaluate", str(half), "--episodes", "1000000", "--env-id", "environments:Random-v0")
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (130, "")
 
 
