@@ -1,6 +1,5 @@
 """Each implementation detail of ppo.py against numpy or a closed form; each test fails when its detail is taken out."""
 
-import csv
 import importlib
 from itertools import pairwise
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ import numpy as np
 import ppo
 import pytest
 import torch
-from helpers import copied
+from helpers import copied, rows
 
 TINY = dict(env_id="Random-v0", total_timesteps=48, num_envs=2, num_steps=8, checkpoints=1)  # 3 updates of 16 samples
 ARGS = ppo.Args(**TINY)
@@ -25,8 +24,8 @@ def train(in_tmp_path):
 
     def train(**arguments):
         folder = ppo.main(ppo.Args(**TINY | arguments))
-        rows = list(csv.DictReader((folder / "metrics.csv").open()))
-        columns = {name.split("/")[-1]: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+        table = rows(folder, "metrics.csv")
+        columns = {name.split("/")[-1]: np.array([float(row[name]) for row in table]) for name in table[0]}
         return SimpleNamespace(folder=folder, **columns)
 
     return train
@@ -417,16 +416,15 @@ def test_rates_epochs_and_metrics_of_each_update(name, target_kl, epochs, in_tmp
     sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
     options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": target_kl}
     folder = script.main(script.Args(env_id=SCRIPTS.get(name, "jumper"), checkpoints=1, **sizes, **options))
-    metrics = {column: [] for column in ("charts/learning_rate", "losses/explained_variance")}
-    for row in csv.DictReader((folder / "metrics.csv").open()):
-        for column, values in metrics.items():
-            values.append(float(row[column]))
-    np.testing.assert_allclose(metrics["charts/learning_rate"], [0.004, 0.003, 0.002, 0.001], rtol=1e-5)
+    table = rows(folder, "metrics.csv")
+    rates = [float(row["charts/learning_rate"]) for row in table]
+    np.testing.assert_allclose(rates, [0.004, 0.003, 0.002, 0.001], rtol=1e-5)
     clip_coefs = [call.clip_coef for call in losses]
     np.testing.assert_allclose(clip_coefs, np.repeat([0.2, 0.15, 0.1, 0.05], 2 * epochs) / 0.2 * script.Args.clip_coef)
     if name != "ppo_procgen":  # in which no reward comes so soon
         explained = [1 - (call.result[1] - call.values).var() / call.result[1].var() for call in advantages]
-        np.testing.assert_allclose(metrics["losses/explained_variance"], explained, rtol=1e-4, atol=1e-5)
+        logged = [float(row["losses/explained_variance"]) for row in table]
+        np.testing.assert_allclose(logged, explained, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ import ppo_continuous_action_numpy
 import ppo_numpy
 import pytest
 import torch
-from helpers import logged
+from helpers import load_script, logged
 
 PARENTS = {ppo_numpy: ppo, ppo_continuous_action_numpy: ppo_continuous_action}
 both = pytest.mark.parametrize("script", PARENTS)
@@ -255,8 +254,7 @@ def test_a_parameter_without_a_gradient_ends_the_run(tmp_path):
 def test_a_temperature_reaches_acting_and_learning(tmp_path):
     """Frequencies of drawn actions are the probabilities of evaluate_actions, in the script as changed."""
     line = "        return self.actor.forward(obs)\n"
-    path = changed(ppo_numpy, tmp_path, (line, line.replace("(obs)", "(obs) / 0.001")))
-    script = SimpleNamespace(**runpy.run_path(str(path)))
+    script = load_script(changed(ppo_numpy, tmp_path, (line, line.replace("(obs)", "(obs) / 0.001"))))
     agent = script.Agent(script.VectorEnv(script.Args(), 1), script.Args())
     obs = np.tile(np.float32([0.5, 1.0, -0.1, 0.4]), (20_000, 1))
     actions = agent.get_action(obs, agent.draw_noise(np.random.default_rng(1), len(obs)))
