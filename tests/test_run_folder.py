@@ -242,6 +242,8 @@ def test_the_real_tracker_follows_a_run_offline(in_tmp_path):
 
 @pytest.mark.parametrize("script", sorted(SCRIPT.parent.glob("*.py")), ids=lambda script: script.stem)
 def test_the_metadata_of_a_script_holds_here_and_names_what_it_imports(script):
+    if script.stem == "ppo_procgen":
+        pytest.importorskip("procgen")
     block = script.read_text("utf-8").split("# ///")[1].split("script\n", 1)[1]
     metadata = tomllib.loads("\n".join(line.removeprefix("#").strip() for line in block.splitlines()))
     for text in metadata["dependencies"]:
