@@ -337,10 +337,12 @@ def build_it_curve(folder: Path) -> None:
 
 def other_curves(folder: Path) -> None:
     """The runs of docs/other-environments.md, from their tenth episode on: docs/*_curve.csv of these names."""
-    for name, low, color in (("vizdoom", -2, "violet"), ("miniworld", 0, "green")):
+    shown = (("vizdoom", -2, 1, "violet"), ("miniworld", 0, 1, "green"), ("crafter", 0, 4, "orange"))
+    shown += (("airstriker", 8, 13, "blue"),)
+    for name, low, high, color in shown:
         drawing = Drawing(560, 304, f"ppo_atari.py in {name}: mean return of the last 100 episodes, by steps")
         rows = np.loadtxt(DOCS / f"{name}_curve.csv", delimiter=",", skiprows=1)
-        draw_curves(drawing, [(rows[:, 0], rows[:, 1])], low, 1, "environment steps; one seed", color)
+        draw_curves(drawing, [(rows[:, 0], rows[:, 1])], low, high, "environment steps; one seed", color)
         drawing.save(folder / f"{name}_curve.svg")
 
 
