@@ -184,7 +184,7 @@ def test_the_first_steps_of_longer_runs_can_be_compared(compare_here, tmp_path):
 
 
 def test_kept_runs_are_compared_by_name(compare_here):
-    rows = compare_here("ppo", "ppo_numpy")
+    rows = compare_here("ppo", "ppo_numpy", "--release", "0.2")
     assert set(rows) == {"Acrobot-v1", "CartPole-v1", "MountainCar-v0"}
     assert (rows["CartPole-v1"]["A"], rows["CartPole-v1"]["B"]) == ("495.70 ± 3.33", "492.06 ± 4.11")
 
