@@ -291,8 +291,8 @@ def train(args: Args, run: "Run") -> None:
                     last_obs = torch.from_numpy(np.stack(list(truncated_obs.values()))).to(device)
                     rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs).cpu().numpy()
 
-        # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With dropout
-        # noisy layers or statistics that acting changes, store log-probs while acting, as ppo_atari.py does.
+        # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With
+        # dropout, noisy layers or statistics that acting changes, store log-probs while acting, as ppo_atari.py does.
         b_obs = torch.from_numpy(obs).to(device).flatten(0, 1)  # (T, N, D) to (B, D)
         b_actions = torch.from_numpy(actions).to(device).flatten()
         with torch.no_grad():
