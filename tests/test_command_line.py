@@ -72,11 +72,11 @@ def test_help_shows_every_option(script, monkeypatch, capsys):
 
 
 def test_cartpole_is_learned_as_typed(in_tmp_path):
-    """A fifth of the default steps; ppo_numpy.py, which computes the same, takes them all: test_numpy.py."""
-    stdout, stderr = run("--total-timesteps", "100000", "--learning-rate", "1e-3")
+    """A tenth of the default steps; ppo_numpy.py, which computes the same, takes them all: test_numpy.py."""
+    stdout, stderr = run("--total-timesteps", "51200", "--learning-rate", "1e-3")
     (folder,) = Path().glob("runs/CartPole-v1__ppo__1__*")
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
-    assert np.mean(returns[:50]) < 50 and np.mean(returns[-50:]) > 300
+    assert np.mean(returns[:50]) < 50 and np.mean(returns[-50:]) > 150
     assert f"run folder: {folder}" in stdout
     assert stderr == ""
 

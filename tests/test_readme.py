@@ -16,10 +16,10 @@ from test_docs import blocks
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def run_folder(tmp_path):
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
     """A run folder, and a folder that holds nothing but it and the script; its name is not a simple one."""
-    here = tmp_path / "mein Übungsordner"
+    here = tmp_path_factory.mktemp("examples") / "mein Übungsordner"
     here.mkdir()
     shutil.copy(ROOT / "cleanrl" / "ppo.py", here)
     command = [sys.executable, here / "ppo.py", "--total-timesteps", "512", "--exp-name", "a"]
