@@ -312,7 +312,7 @@ def list_of_all(suites: dict[str, Suite]) -> str:
         if ablation.diff.is_file():
             ways.append(f"[{ablation.diff.name}](../benchmark/ablations/{ablation.diff.name})")
         seeds = max([len(cell.runs) for _, cell in cells_with(ablation, suites)], default=0)
-        trained = f"no: {ablation.idle}" if ablation.idle else "not measured"
+        trained = f"no: {ablation.idle}" if ablation.idle else "–"
         if seeds:
             trained = "yes" if seeds >= LEAST_SEEDS else f"{seeds} of {LEAST_SEEDS} seeds"
         rows.append([ablation.link, ablation.title, ", ".join(ways), trained])
@@ -355,7 +355,7 @@ def studies_table(suites: dict[str, Suite]) -> str:
             if said:
                 ours.append(f"{ablation.title}: {', '.join(said)}")
         choice = f"[{tag}](details.md#{tag}) {study['choice']}"
-        rows.append([choice, study["engstrom"], study["andrychowicz"], "; ".join(ours) or "not measured"])
+        rows.append([choice, study["engstrom"], study["andrychowicz"], "; ".join(ours) or "–"])
     return markdown(["", "Engstrom et al.", "Andrychowicz et al.", "here, last 100 episodes"], rows)
 
 
@@ -370,7 +370,7 @@ def worth(tag: str, suites: dict[str, Suite]) -> str:
             lines.append(f"{ablation.title}: [{' · '.join(chips)}](ablations.md)")
     if lines:
         return "  \n".join(lines) + "\n"
-    return f"Not measured: {idle}.\n" if idle else "Not measured.\n"
+    return f"No ablation: {idle}.\n" if idle else "No ablation.\n"
 
 
 def forest(suite: Suite, path: Path) -> None:
@@ -419,9 +419,9 @@ def report() -> None:
         suite = suites.get(name, {})
         for env_id in entry["env_ids"]:
             cells = suite.get(env_id)
-            text = f'<div class="changes" markdown>\n\n{results_table(cells)}\n</div>\n' if cells else "Not measured.\n"
+            text = f'<div class="changes" markdown>\n\n{results_table(cells)}\n</div>\n' if cells else "No ablation.\n"
             tables[f"{name} {env_id}"] = text
-        tables[name] = "Not measured.\n"
+        tables[name] = "No ablation.\n"
         if suite:
             forest(suite, RESULTS / f"ablations_{name}.svg")
             tables[name] = f"![differences, {name}](../benchmark/results/ablations_{name}.svg)\n"

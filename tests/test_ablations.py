@@ -156,7 +156,7 @@ def test_from_runs_to_pages(ablate_here, tmp_path):
     section = page.split("### CartPole-v1")[1].split("### Acrobot-v1")[0]
     rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| [")]
     assert [row[1] for row in rows] == ["ε = 1e-8"] and rows[0][-1] == "5 |"
-    assert "ε = 1e-8: [CartPole-v1 " in details and "<!-- worth core-6 -->\n\nNot measured.\n" in details
+    assert "ε = 1e-8: [CartPole-v1 " in details and "<!-- worth core-6 -->\n\nNo ablation.\n" in details
     assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
 
 
@@ -230,7 +230,7 @@ def test_differences_are_those_of_runs_with_the_same_seed(results):
     assert row.startswith("| [core-3](details.md#core-3) | ε = 1e-8 | **−13.0 [−14.8, −11.2]** |")
     assert ablate.worth("core-3", suites) == "ε = 1e-8: [CartPole-v1 ▼ −13.0](ablations.md)\n"
     assert ablate.worth("core-8", suites) == "the ratio is not clipped: [CartPole-v1 ≈](ablations.md)\n"
-    assert ablate.worth("core-6", suites) == "Not measured.\n"
+    assert ablate.worth("core-6", suites) == "No ablation.\n"
     assert "| ε = 1e-8 | ▼ −13.0 |" in ablate.heat_map(suites)
     assert "0 of these 2 intervals" in ablate.heat_map(suites)
 
