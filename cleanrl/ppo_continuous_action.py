@@ -769,10 +769,9 @@ def resolve(args: Args) -> Args:
 def prepare(args: Args) -> str:
     """Sets threads and determinism of this process. Returns what it computes on."""
     torch.set_num_threads(args.num_threads)
-    if args.device == "cuda":
-        torch.use_deterministic_algorithms(args.torch_deterministic)
-        return torch.cuda.get_device_name()
-    return f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
+    torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
+    threads = f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
+    return torch.cuda.get_device_name() if args.device == "cuda" else threads
 
 
 def check_device(args: Args) -> None:

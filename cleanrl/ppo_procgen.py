@@ -650,6 +650,15 @@ def resolve(args: Args) -> Args:
     return replace(args, device=device, num_threads=threads, total_timesteps=int(args.total_timesteps))
 
 
+def prepare(args: Args) -> str:
+    """Sets threads and determinism of this process. Returns what it computes on."""
+    keep_freed_memory()
+    torch.set_num_threads(args.num_threads)
+    torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
+    threads = f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
+    return torch.cuda.get_device_name() if args.device == "cuda" else threads
+
+
 def keep_freed_memory() -> None:
     """Lets glibc, the C library of most Linuxes, use large blocks of memory again instead of asking for new ones."""
     if platform.libc_ver()[0] == "glibc":
@@ -658,16 +667,6 @@ def keep_freed_memory() -> None:
         glibc = ctypes.CDLL(None)
         glibc.mallopt(-4, 0)  # M_MMAP_MAX
         glibc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
-
-
-def prepare(args: Args) -> str:
-    """Sets threads and determinism of this process. Returns what it computes on."""
-    keep_freed_memory()
-    torch.set_num_threads(args.num_threads)
-    if args.device == "cuda":
-        torch.use_deterministic_algorithms(args.torch_deterministic)
-        return torch.cuda.get_device_name()
-    return f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
 
 
 def check_device(args: Args) -> None:
