@@ -834,6 +834,8 @@ def check_device(args: Args) -> None:
         fail(f"--device cuda: torch {torch.__version__} finds no GPU; use --device cpu, or another torch")
     if args.device == "mps" and not torch.backends.mps.is_available():
         fail("--device mps: torch finds no Apple GPU; use --device cpu")
+    # Loads Triton, where torch has it: after Mesa, which draws for MuJoCo and others, loading it would crash
+    importlib.import_module("torch._dynamo")
 
 
 # -------------------------------------------------------------------------------------------------------- Run

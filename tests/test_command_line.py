@@ -240,6 +240,15 @@ class Bomb:
         return os.mkdir, ("exploded",)
 
 
+def test_triton_is_loaded_before_anything_draws():
+    """Torch's CUDA build has it, and it crashes when it is loaded after Mesa's EGL, which draws MuJoCo's pictures."""
+    code = "import ppo; ppo.check_environment = lambda args: sys.exit('torch._dynamo' not in sys.modules)"
+    cleanrl = str(Path(SCRIPT).parent)
+    subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; ppo.check_arguments(ppo.Args())"], cwd=cleanrl, check=True
+    )
+
+
 def test_nothing_that_a_checkpoint_holds_is_executed(refused, half):
     with open(half / "checkpoints" / "20.pt", "wb") as file:
         torch.save({**state(half, 10), "bomb": Bomb()}, file)
