@@ -287,7 +287,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
 
 # ------------------------------------------------------------------------------------------------------------- Training
 def train(args: Args, run: "Run") -> None:
-    """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    """Collects rollouts and learns from each. `run` does the rest: it counts updates, saves, resumes and logs."""
     device = torch.device(args.device)
     envs = VectorEnv(args, args.num_envs)
     torch.manual_seed(args.seed)  # for the initial weights

@@ -117,7 +117,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
         env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4)  # [atari-1] [atari-2] [atari-5]
     if not env.has_wrapper_attr("episode_returns"):  # some packages record episodes themselves
         env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap lives and rewards after this: it logs whole games
-    check_spaces(env)  # wrap before this what changes the spaces, and before the statistics what ends episodes
+    check_spaces(env)  # wrappers that change spaces go above this line; those that end episodes, above the statistics
     if is_game:
         env = EpisodicLife(env)
         return gym.wrappers.TransformReward(env, np.sign)  # [atari-6] of games alone; other rewards stay as they are
@@ -359,7 +359,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
 
 # ------------------------------------------------------------------------------------------------------------- Training
 def train(args: Args, run: "Run") -> None:
-    """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    """Collects rollouts and learns from each. `run` does the rest: it counts updates, saves, resumes and logs."""
     device = torch.device(args.device)
     envs = VectorEnv(args, args.num_envs)
     torch.manual_seed(args.seed)  # for the initial weights

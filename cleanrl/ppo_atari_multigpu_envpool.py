@@ -318,7 +318,7 @@ def gather(x) -> list:
 
 # ------------------------------------------------------------------------------------------------------------- Training
 def train(args: Args, run: "Run") -> None:
-    """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    """Collects rollouts and learns from each. `run` does the rest: it counts updates, saves, resumes and logs."""
     rank = dist.get_rank()
     world_size = dist.get_world_size()
     args = copy.copy(args)  # from here on, num_envs, batch_size and total_timesteps are this process's share

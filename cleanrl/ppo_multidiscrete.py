@@ -103,7 +103,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     env = gym.make(args.env_id, disable_env_checker=True, **options)
     if not env.has_wrapper_attr("episode_returns"):  # some packages record episodes themselves
         env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap rewards after this: it logs the environment's own return
-    check_spaces(env)  # wrap before this what changes the spaces, and before the statistics what ends episodes
+    check_spaces(env)  # wrappers that change spaces go above this line; those that end episodes, above the statistics
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
     return ComponentActions(env)
@@ -304,7 +304,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
 
 # ------------------------------------------------------------------------------------------------------------- Training
 def train(args: Args, run: "Run") -> None:
-    """Collects rollouts and learns from each; `run` is all that isn't PPO, and says which update it is."""
+    """Collects rollouts and learns from each. `run` does the rest: it counts updates, saves, resumes and logs."""
     device = torch.device(args.device)
     envs = VectorEnv(args, args.num_envs)
     torch.manual_seed(args.seed)  # for the initial weights

@@ -116,10 +116,14 @@ def check_preparation(words: list[str]) -> None:
             assert (ROOT / word).is_file(), words
 
 
-def type_in(command: str, folder: Path, python) -> str:
+def type_in(command: str, folder: Path, python, exported: dict) -> str:
     """Types a command in the folder, made small; returns what it printed."""
-    words = shlex.split(command)
-    env = {}
+    words = shlex.split(command, comments=True)
+    if words[0] == "export":
+        name, _, value = words[1].partition("=")
+        exported[name] = value
+        return ""
+    env = dict(exported)
     while "=" in words[0]:
         name, _, value = words.pop(0).partition("=")
         env[name] = value
@@ -151,6 +155,7 @@ def test_commands_and_examples_of_a_page(page, python, tmp_path):
         elif entry.name not in ("runs", ".git", ".venv", "site"):
             (tmp_path / entry.name).symlink_to(entry)
     output = None
+    exported = {}
     for block in blocks(page):
         if block.marker == "tested":
             assert (ROOT / block.reason).is_file(), block.reason
@@ -168,7 +173,7 @@ def test_commands_and_examples_of_a_page(page, python, tmp_path):
                 for env_id, package in {"dm_control/": "shimmy", "LunarLander": "Box2D"}.items():
                     if env_id in command:  # not for every Python
                         pytest.importorskip(package)
-                output = type_in(command, tmp_path, python)
+                output = type_in(command, tmp_path, python, exported)
 
 
 # --------------------------------------------------------------------------------------------------- What pages repeat
