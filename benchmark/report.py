@@ -174,8 +174,7 @@ def table_by_step(rows: list[Row]) -> str:
 
 
 def summary_table(tables: dict[str, list[Row]]) -> str:
-    """Markdown: every environment with published numbers, all scripts in one table. Of a script and its numpy twin the
-    one that ran as published, with its defaults, and with more seeds."""
+    """Markdown: all environments with published numbers; of a script and its numpy twin, the one with more seeds."""
     chosen = []
     for (script, environment), theirs in published_results().items():
         rows = tables.get(script, []) + tables.get(f"{script}_numpy", [])
@@ -183,7 +182,8 @@ def summary_table(tables: dict[str, list[Row]]) -> str:
         if rows and not script.endswith("_numpy") and any(theirs[name] for name in PUBLISHED):
             chosen.append(min(rows, key=lambda row: (len(row.runs[0].settings), -len(row.runs))))
     header, *cells = result_cells(chosen, without=("95% interval", "CleanRL, EnvPool with XLA"))
-    return markdown(header, cells)
+    cells = [[*line, f"{row.runs[0].script}.py"] for row, line in zip(chosen, cells)]
+    return markdown([*header, "script"], cells)
 
 
 def faster(measured: dict, key: str, base: str) -> str:
