@@ -30,7 +30,7 @@ STAGES = ["environment", "policy", "update"]  # of an update, as release 0.2 mea
 SHORT_SPEED = ["ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari"]
 SPEED_TABLES = {
     "speed": ["script", "environment", "steps/s", "stable-baselines3, default threads", "stable-baselines3, 1 thread",
-              "faster than the next row"],
+              "speedup over the row below"],
     "short_speed": ["script", "environment", "steps/s", "stable-baselines3", "faster"],
     "launch": ["script", "launch to first update", "peak memory"],
     "stages": ["", "ms an update", *STAGES],
@@ -212,7 +212,8 @@ def speed_row(measured: dict, key: str, name: str) -> list[str]:
 
 def speed_tables(speeds: dict) -> dict[str, str]:
     """Markdown by the name of the table: what throughput.py measured of each script, short names first. "short_speed"
-    has some scripts, each against the faster of stable-baselines3's two settings."""
+    has some scripts, each against the faster of stable-baselines3's two settings.
+    Rows that another release measured say so."""
     tables = {name: [] for name in SPEED_TABLES}
     short = {}
     for measurement in sorted(speeds, key=lambda name: (len(name), name)):
@@ -220,15 +221,17 @@ def speed_tables(speeds: dict) -> dict[str, str]:
         kind, script = measurement.split("/")
         options = measured["options"]
         name = f"{script}.py {options['arguments']}".strip()
+        older = "" if measured["release"] == shared.release() else f", release {measured['release']}"
         if kind == "time_to_return":
             seconds = ", ".join(f"{run['seconds']:.1f}" for run in measured["runs"])
             goal = [measured["runs"][0]["env_id"], f"{options['target']:g}"]
-            tables[kind].append([name, *goal, f"{measured['median_seconds']:.1f} s", seconds])
+            tables[kind].append([name + older, *goal, f"{measured['median_seconds']:.1f} s", seconds])
             continue
         medians = measured["medians"]
         names = {"script": name, "against": f"{script}.py {options['against'] or ''}".strip()}
         if options["processes"] > 1:
             names = {"script": f"{options['processes']} × {name}", "against": f"1 × {names['against']}"}
+        names = {key: name + older for key, name in names.items()}
         for key, name in names.items():
             if key in medians:
                 tables["speed"].append(speed_row(measured, key, name))

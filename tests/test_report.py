@@ -224,9 +224,9 @@ def test_speed_is_told_by_medians_and_ranges():
     medians |= {"default threads": {"steps_per_second": 500.0}, "ratios": {"1 thread": 2.0, "default threads": 4.0}}
     medians["launch"] = {"first_row_seconds": 0.25, "peak_mb": 1234.0}
     rounds = [{"ratios": {"1 thread": x, "default threads": 2 * x}} for x in (1.5, 2.0, 2.5)]
-    measured = {"arguments": {"env_id": "Toy-v0"}, "medians": medians, "rounds": rounds}
+    measured = {"arguments": {"env_id": "Toy-v0"}, "medians": medians, "rounds": rounds, "release": shared.release()}
     measured["options"] = {"arguments": "--x 1", "against": None, "processes": 1}
-    runs = {"options": {"arguments": "", "target": 475.0}, "median_seconds": 4.0}
+    runs = {"options": {"arguments": "", "target": 475.0}, "median_seconds": 4.0, "release": "0.2"}
     runs["runs"] = [{"env_id": "Toy-v0", "seconds": 3.0}, {"env_id": "Toy-v0", "seconds": 5.0}]
     texts = report.speed_tables({"throughput/ppo": measured, "time_to_return/ppo": runs})
     found = {name: cells_of(text) for name, text in texts.items()}
@@ -235,7 +235,7 @@ def test_speed_is_told_by_medians_and_ranges():
     row = found["short_speed"]["ppo.py --x 1"]
     assert (row["stable-baselines3"], row["faster"]) == ("1,000", "2.0× (1.5–2.5)")  # the faster of its settings
     assert found["launch"]["ppo.py --x 1"]["peak memory"] == "1,234 MB" and found["stages"] == {}  # it was not split
-    assert found["time_to_return"]["ppo.py"]["seconds of each seed"] == "3.0, 5.0"
+    assert found["time_to_return"]["ppo.py, release 0.2"]["seconds of each seed"] == "3.0, 5.0"
 
 
 def test_growth_is_told_for_each_value():
