@@ -25,7 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import gymnasium as gym
 import numpy as np
 import shared
 import tyro
@@ -96,13 +95,13 @@ def recipes_tables() -> dict[str, str]:
             del earlier[run.name]
         goal = f"{recipe['goal']:g}".replace("-", "−")
         if not own:
-            reached.append([env_id, "–", "–", "not measured", goal, "–", threshold(env_id)])
+            reached.append([env_id, "–", "–", "not measured", goal, "–"])
             continue
         mean, low, _ = shared.mean_interval([run.result for run in newest(own)])
         verdict = "no"
         if mean >= recipe["goal"]:
             verdict = "yes" if low >= recipe["goal"] else "on average"
-        reached.append([env_id, *facts_of(own), goal, verdict, threshold(env_id)])
+        reached.append([env_id, *facts_of(own), goal, verdict])
         commands.append(recipe_section(env_id, recipe))
     rounds = {}
     for run in earlier.values():
@@ -110,17 +109,11 @@ def recipes_tables() -> dict[str, str]:
         rounds.setdefault((run.env_id, run.seed // 100, settings), []).append(run)
     header = ["environment", "steps", "seeds", "return"]
     return {
-        "recipes": markdown([*header, "goal", "reached", "Gymnasium's threshold"], reached),
+        "recipes": markdown([*header, "goal", "reached"], reached),
         "rounds": markdown(header, [[key[0], *facts_of(rounds[key])] for key in sorted(rounds)]),
         "agents": markdown(["agent", "script", "steps", "seed", "return"], agents_rows()),
         "commands": "\n" + "\n".join(commands) + "\n",
     }
-
-
-def threshold(env_id: str) -> str:
-    """The return from which on Gymnasium calls the environment solved; it has none for some."""
-    spec = gym.registry.get(env_id)
-    return "–" if spec is None or spec.reward_threshold is None else f"{spec.reward_threshold:g}".replace("-", "−")
 
 
 def recipe_section(env_id: str, recipe: dict) -> str:

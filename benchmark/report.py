@@ -212,26 +212,24 @@ def speed_row(measured: dict, key: str, name: str) -> list[str]:
 
 def speed_tables(speeds: dict) -> dict[str, str]:
     """Markdown by the name of the table: what throughput.py measured of each script, short names first. "short_speed"
-    has some scripts, each against the faster of stable-baselines3's two settings.
-    Rows that another release measured say so."""
+    has some scripts, each against the faster of stable-baselines3's settings. Rows of another release say so."""
     tables = {name: [] for name in SPEED_TABLES}
     short = {}
     for measurement in sorted(speeds, key=lambda name: (len(name), name)):
         measured = speeds[measurement]
         kind, script = measurement.split("/")
         options = measured["options"]
-        name = f"{script}.py {options['arguments']}".strip()
         older = "" if measured["release"] == shared.release() else f", release {measured['release']}"
+        name = f"{script}.py {options['arguments']}".strip() + older
         if kind == "time_to_return":
             seconds = ", ".join(f"{run['seconds']:.1f}" for run in measured["runs"])
             goal = [measured["runs"][0]["env_id"], f"{options['target']:g}"]
-            tables[kind].append([name + older, *goal, f"{measured['median_seconds']:.1f} s", seconds])
+            tables[kind].append([name, *goal, f"{measured['median_seconds']:.1f} s", seconds])
             continue
         medians = measured["medians"]
-        names = {"script": name, "against": f"{script}.py {options['against'] or ''}".strip()}
+        names = {"script": name, "against": f"{script}.py {options['against'] or ''}".strip() + older}
         if options["processes"] > 1:
             names = {"script": f"{options['processes']} × {name}", "against": f"1 × {names['against']}"}
-        names = {key: name + older for key, name in names.items()}
         for key, name in names.items():
             if key in medians:
                 tables["speed"].append(speed_row(measured, key, name))
@@ -245,8 +243,7 @@ def speed_tables(speeds: dict) -> dict[str, str]:
         if script in SHORT_SPEED and "1 thread" in medians:
             base = max(("default threads", "1 thread"), key=lambda base: medians[base]["steps_per_second"])
             pair = [f"{medians[key]['steps_per_second']:,.0f}" for key in ("script", base)]
-            env_id = measured["arguments"]["env_id"]
-            short[script] = [names["script"], env_id, *pair, faster(measured, "script", base)]
+            short[script] = [names["script"], measured["arguments"]["env_id"], *pair, faster(measured, "script", base)]
     tables["short_speed"] = [short[script] for script in SHORT_SPEED if script in short]
     return {name: markdown(SPEED_TABLES[name], rows) for name, rows in tables.items()}
 

@@ -63,13 +63,13 @@ def test_reached_says_whether_the_interval_is_above_the_goal(agents_here, monkey
     """Runs of a recipe that was changed are its earlier rounds."""
     recipe = {"script": "ppo_numpy", "arguments": "--total-timesteps 512", "goal": 10.5, "first_seed": 1}
     monkeypatch.setattr(agents, "read_recipes", lambda: {"CartPole-v1": recipe})
-    assert "| CartPole-v1 | – | – | not measured | 10.5 | – | 475 |" in agents.recipes_tables()["recipes"]
+    assert "| CartPole-v1 | – | – | not measured | 10.5 | – |" in agents.recipes_tables()["recipes"]
     for seed, result in enumerate([*results, results[0], results[2]], start=1):
         kept(seed, result)
     kept(1, 3.0, steps=640)
     kept(2, 5.0, steps=640)
     tables = agents.recipes_tables()
-    assert "| CartPole-v1 | 512 | 1–5 | " in tables["recipes"] and f"| 10.5 | {said} | 475 |\n" in tables["recipes"]
+    assert "| CartPole-v1 | 512 | 1–5 | " in tables["recipes"] and f"| 10.5 | {said} |\n" in tables["recipes"]
     assert tables["rounds"].splitlines()[2:] == ["| CartPole-v1 | 640 | 1–2 | 4.00 ± 1.41 |"]
 
 
