@@ -18,7 +18,7 @@
 
 Parent: ppo.py. Changes: (1) a Gaussian policy in place of the softmax; (2) VectorEnv clips actions to their bounds, and
 normalizes observations and rewards by running statistics, which go into the checkpoint and stay as they are in
-evaluation; (3) environments that other packages register; (4) the published hyperparameters for MuJoCo.
+evaluation; (3) ids of dm_control and PyBullet work without their module; (4) the published hyperparameters for MuJoCo.
 Details: core-1 to core-13, cont-1 to cont-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
