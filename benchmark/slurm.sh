@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A task of a Slurm job array: it makes one run of the sweep that follows.
-#   sbatch --array=0-14%8 --partition=long --time=600 --cpus-per-task=2 benchmark/slurm.sh benchmark/ppo.sh
+#   sbatch --array=0-59%8 --partition=long --time=600 --cpus-per-task=2 benchmark/slurm.sh benchmark/ppo.sh
 # A run that gets SIGTERM saves a checkpoint: by preemption, by `scancel --signal=TERM`, and 120 s before its time limit.
 # The task then ends with status 143 and is requeued, and its next start resumes the run.
 #SBATCH --nodes=1 --ntasks=1
