@@ -338,7 +338,7 @@ def heat_map(suites: dict[str, Suite]) -> str:
         for cells, shown in zip(columns, row):
             if shown and cells[name].last.any():
                 by_chance.append(np.interp(len(cells[name].last), *BY_CHANCE))
-    text = f"By chance alone, about {sum(by_chance):.0f} of these {len(by_chance)} intervals would exclude 0."
+    text = f"By chance alone, about {sum(by_chance):.0f} of these {len(by_chance)} intervals would exclude zero."
     return f"{markdown(header, rows)}\n{text}\n"
 
 

@@ -311,18 +311,18 @@ def draw_curves(drawing: Drawing, curves: list, low: float, high: float, label: 
     drawing.text((left + right) / 2, bottom + 44, label, "soft", 14)
     for positions, returns in curves:
         points = [place(step, value) for step, value in zip(positions, returns) if np.isfinite(value)]
-        drawing.line(points, color, 2)
+        drawing.line(points, color, 2 if len(curves) <= 5 else 1)
 
 
 def cartpole_curve(folder: Path) -> None:
-    """The five runs of ppo.py on CartPole-v1 that release 0.3 made."""
-    drawing = Drawing(560, 304, "ppo.py on CartPole-v1: mean return of the last 100 episodes, five seeds, by steps")
+    """The twenty runs of ppo.py on CartPole-v1 that release 0.3 made."""
+    drawing = Drawing(560, 304, "ppo.py on CartPole-v1: mean return of the last 100 episodes, twenty seeds, by steps")
     grid = np.linspace(0, 500_000, 126)
     curves = []
     for run in shared.kept_runs("results"):
         if (run.exp_name, run.env_id, run.release) == ("ppo", "CartPole-v1", "0.3"):
             curves.append((grid, shared.curve(run.steps, run.returns, grid)))
-    draw_curves(drawing, curves, 0, 500, "environment steps; a line for each of five seeds", "blue")
+    draw_curves(drawing, curves, 0, 500, "environment steps; a line for each of twenty seeds", "blue")
     drawing.save(folder / "cartpole_curve.svg")
 
 
