@@ -26,9 +26,10 @@ check: .venv/test
 test-details: .venv/test
 	$(BIN)/python -m pytest -q tests/details_taken_out.py
 
-# Each edit of tests/changes in each script that it fits: some 20 minutes
+# Each edit of tests/changes in each script that it fits, and a compiled policy: some 20 minutes
 test-changes: .venv/test
 	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py
+	$(BIN)/python -m pytest -q -m seldom tests/test_envpool.py
 
 # A real Slurm on this machine, as root: apt-get install slurmctld slurmd slurm-client munge
 test-slurm: .venv/test

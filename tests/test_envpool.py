@@ -262,6 +262,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train):
     assert_resumes(ppo, train(bootstrap_truncated=True, anneal_clip=True, exact_resume=True), after=2)
 
 
+@pytest.mark.seldom  # half a minute of compiling
 def test_a_compiled_policy_learns_the_same(train):
     options = {"total_timesteps": 48, "anneal_clip": True}
     plain, compiled = train(**options), train(**options, compile=True)
