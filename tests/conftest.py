@@ -1,6 +1,7 @@
 import inspect
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,8 @@ import torch
 import tyro
 from helpers import copied, error_line
 
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for `make test &` in a shell script
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # whatever OMP_NUM_THREADS was
 LONG = "docs multigpu sweep procgen atari throughput envpool tune report atari_lstm continuous multidiscrete ablations"
 
