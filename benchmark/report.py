@@ -49,7 +49,7 @@ class Compare:
     """Did a change help? Compares two sets of runs on the environments that both have.
 
         python benchmark/report.py compare "runs/*__ppo__*" "runs/*__mine__*" --output comparison
-        python benchmark/report.py compare ppo ppo_numpy --release 0.2
+        python benchmark/report.py compare ppo ppo_numpy --release 0.3
 
     A and B are a run folder, a folder that holds runs, a pattern in quotes, or the name of kept runs. The difference
     B − A of the means has a 95% interval if both have five seeds. Where it leaves out 0, B is better or worse.
@@ -62,13 +62,13 @@ class Compare:
     output: Path = Path("comparison")  # the files' name, to which .md and .svg are added
 
 
-COMPARISONS = {  # what the pages compare: A, B, and the first so many steps of them
-    "ppo_numpy_against_ppo": ("ppo", "ppo_numpy", None),
+COMPARISONS = {  # what the pages compare: A, B, the first so many steps of them, and the release that ran them
+    "ppo_numpy_against_ppo": ("ppo", "ppo_numpy", None, "0.3"),
     "ppo_continuous_action_numpy_against_ppo_continuous_action":
-        ("ppo_continuous_action", "ppo_continuous_action_numpy", None),
+        ("ppo_continuous_action", "ppo_continuous_action_numpy", None, "0.3"),
     "bootstrap_truncated":
-        ("ppo_continuous_action_numpy", "ppo_continuous_action_numpy_bootstrap_truncated", None),
-    "bf16_against_fp32": ("fp32", "ppo_atari_envpool", 2_000_000),
+        ("ppo_continuous_action_numpy", "ppo_continuous_action_numpy_bootstrap_truncated", None, "0.2"),
+    "bf16_against_fp32": ("fp32", "ppo_atari_envpool", 2_000_000, "0.2"),
 }  # fmt: skip
 
 
@@ -414,8 +414,8 @@ def report_runs(paths: list[Path], output: Path) -> None:
 
 
 def comparisons() -> dict[str, tuple]:
-    """What compare gives for each of COMPARISONS, with the runs of release 0.2."""
-    return {name: compare(Compare(*typed, release="0.2")) for name, typed in COMPARISONS.items()}
+    """What compare gives for each of COMPARISONS."""
+    return {name: compare(Compare(*typed)) for name, typed in COMPARISONS.items()}
 
 
 def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple]) -> dict[str, str]:
