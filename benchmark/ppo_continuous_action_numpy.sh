@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ppo_continuous_action_numpy.py on five of the README's MuJoCo tasks, ten seeds, Walker2d twenty; on tasks of dm_control,
-# Box2D and PyBullet, three; and the ablation of the bootstrap at time limits.
+# ppo_continuous_action_numpy.py on five of the README's MuJoCo tasks, ten seeds, and Walker2d twenty; on tasks of
+# dm_control, Box2D and PyBullet, three; and the ablation of the bootstrap at time limits.
 # Pusher-v4, the sixth, needs an older MuJoCo: see docs/ppo_continuous_action_numpy.md.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
