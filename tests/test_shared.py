@@ -1,6 +1,7 @@
 """benchmark/shared.py: versions of scripts, runs and their tables, intervals, blocks of pages; and the kept data."""
 
 import json
+import subprocess
 
 import numpy as np
 import pandas
@@ -292,11 +293,15 @@ def test_kept_runs_and_their_episodes_are_all_there():
     assert count == 3_936_808
 
 
+def test_a_checkout_stays_under_40_megabytes():
+    names = subprocess.check_output(["git", "ls-files"], cwd=shared.ROOT, text=True).splitlines()
+    assert sum((shared.ROOT / name).stat().st_size for name in names) < 40e6
+
+
 def test_results_hold_nothing_that_nobody_reads():
     readers = [shared.ROOT / "README.md", *shared.ROOT.glob("docs/**/*.md"), *shared.ROOT.glob("tests/*.py")]
     text = "".join(page.read_text(encoding="utf-8") for page in readers)
     for path in shared.RESULTS.rglob("*"):
         if path.is_file() and path.suffix not in (".parquet", ".json"):
             assert f"results/{path.name})" in text or f'"{path.name}"' in text, f"{path.name} is shown by no page"
-    assert sum(path.stat().st_size for path in shared.RESULTS.rglob("*")) < 18e6
     assert json.loads((shared.RESULTS / "speed.json").read_text())["throughput/ppo"]["medians"]
