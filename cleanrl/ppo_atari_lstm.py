@@ -111,11 +111,14 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     is_game = isinstance(env.unwrapped, ale_py.AtariEnv)
     if is_game:  # made again: ALE/...-v5 skips frames by itself, and colors that nobody looks at take time
         env.close()
+        for name in ("frameskip", "obs_type"):
+            if name in options:
+                raise ValueError(f"this script sets {name} itself; leave it out of --env-kwargs")
         options.update(frameskip=1, obs_type="grayscale")
         env = gym.make(args.env_id, disable_env_checker=True, **options)
         env.metadata = {**env.metadata, "render_fps": 15}  # a video has one picture of four frames
         env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4)  # [atari-1] [atari-2] [atari-5]
-    if not env.has_wrapper_attr("episode_returns"):  # some packages record episodes themselves
+    if "RecordEpisodeStatistics" not in str(env):  # some packages record episodes themselves
         env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap lives and rewards after this: it logs whole games
     check_spaces(env)  # wrappers that change spaces go above this line; those that end episodes, above the statistics
     if is_game:
@@ -193,7 +196,7 @@ class VectorEnv:
         """Takes actions (N,). Returns observations (N, 84, 84, 1); rewards (N,); dones (N,), 1 at lost lives, true ends
         and time limits; the last observation of each episode that a time limit cut, by environment; and the return "r"
         and length "l" of each game that ended."""
-        env_actions = self.action_space.start + actions
+        env_actions = (self.action_space.start + actions).astype(self.action_space.dtype)
         frames, rewards, dones, last_frames, episodes = step_vector(self.vector, env_actions)
         truncated_obs = {i: last_frame[..., None] for i, last_frame in last_frames.items()}
         return frames[..., None], rewards, dones, truncated_obs, episodes
@@ -648,6 +651,11 @@ def check_spaces(env: gym.Env) -> None:
         if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
             shapes = f"{observation_space.shape}, not {last.shape}"
             raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
+    if pictures and observation_space.shape[2:] not in ((), (1,), (3,)):
+        shape = observation_space.shape
+        raise ValueError(f"observes pictures {shape}; a wrapper in make_env must return one, gray or in color")
+    if isinstance(action_space, gym.spaces.Box) and action_space.dtype not in (np.float32, np.float64):
+        raise ValueError(f"has Box actions of {action_space.dtype}; a wrapper in make_env must take floats instead")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
         advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
@@ -823,8 +831,9 @@ def keep_freed_memory() -> None:
 def report_sticky_actions(args: Args) -> None:
     """Says that the game repeats actions at random, as ALE/...-v5 do: that makes returns lower than without."""
     options = json.loads(args.env_kwargs)
-    if args.env_id in gym.registry:
-        options = {**gym.spec(args.env_id).kwargs, **options}
+    env_id = args.env_id.rpartition(":")[2]  # without the name of its module
+    if env_id in gym.registry:
+        options = {**gym.spec(env_id).kwargs, **options}
     sticky = options.get("repeat_action_probability", 0)
     if sticky > 0:
         print(f"sticky actions: with probability {sticky} the game repeats its last action instead of the agent's")
@@ -1214,7 +1223,7 @@ def load_checkpoint(path: Path) -> dict:
 def for_evaluation(args: Args) -> Args:
     """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization", "compile")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)

@@ -524,6 +524,11 @@ def check_spaces(env: gym.Env) -> None:
         if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
             shapes = f"{observation_space.shape}, not {last.shape}"
             raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
+    if pictures and observation_space.shape[2:] not in ((), (1,), (3,)):
+        shape = observation_space.shape
+        raise ValueError(f"observes pictures {shape}; a wrapper in make_env must return one, gray or in color")
+    if isinstance(action_space, gym.spaces.Box) and action_space.dtype not in (np.float32, np.float64):
+        raise ValueError(f"has Box actions of {action_space.dtype}; a wrapper in make_env must take floats instead")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
         advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
@@ -689,8 +694,9 @@ def keep_freed_memory() -> None:
 def report_sticky_actions(args: Args) -> None:
     """Says that the game repeats actions at random, as ALE/...-v5 do: that makes returns lower than without."""
     options = json.loads(args.env_kwargs)
-    if args.env_id in gym.registry:
-        options = {**gym.spec(args.env_id).kwargs, **options}
+    env_id = args.env_id.rpartition(":")[2]  # without the name of its module
+    if env_id in gym.registry:
+        options = {**gym.spec(env_id).kwargs, **options}
     sticky = options.get("repeat_action_probability", 0)
     if sticky > 0:
         print(f"sticky actions: with probability {sticky} the game repeats its last action instead of the agent's")
@@ -1080,7 +1086,7 @@ def load_checkpoint(path: Path) -> dict:
 def for_evaluation(args: Args) -> Args:
     """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization", "compile")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)

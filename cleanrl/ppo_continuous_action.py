@@ -102,7 +102,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     if render_mode:  # not every environment takes it
         options["render_mode"] = render_mode
     env = make_simulator(args.env_id, options)  # gym.make, for other packages' ids too
-    if not env.has_wrapper_attr("episode_returns"):  # some packages record episodes themselves
+    if "RecordEpisodeStatistics" not in str(env):  # some packages record episodes themselves
         env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap rewards after this: it logs the environment's own return
     check_spaces(env)  # wrappers that change spaces go above this line; those that end episodes, above the statistics
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
@@ -551,7 +551,7 @@ def make_simulator(env_id: str, options: dict) -> gym.Env:
     if "render_mode" in options and sys.platform == "linux":
         os.environ.setdefault("MUJOCO_GL", "egl")  # no display needed; read when MuJoCo is imported
     for part, (module, package) in FAMILIES.items():
-        if part in env_id:
+        if part in env_id and ":" not in env_id:  # a module that is named is imported by Gymnasium
             if importlib.util.find_spec(module) is None:
                 raise ImportError(f"{module} is not installed: pip install '{package}'")
             importlib.import_module(module)
@@ -623,6 +623,11 @@ def check_spaces(env: gym.Env) -> None:
         if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
             shapes = f"{observation_space.shape}, not {last.shape}"
             raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
+    if pictures and observation_space.shape[2:] not in ((), (1,), (3,)):
+        shape = observation_space.shape
+        raise ValueError(f"observes pictures {shape}; a wrapper in make_env must return one, gray or in color")
+    if isinstance(action_space, gym.spaces.Box) and action_space.dtype not in (np.float32, np.float64):
+        raise ValueError(f"has Box actions of {action_space.dtype}; a wrapper in make_env must take floats instead")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
         advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
@@ -1158,7 +1163,7 @@ def load_checkpoint(path: Path) -> dict:
 def for_evaluation(args: Args) -> Args:
     """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization", "compile")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)

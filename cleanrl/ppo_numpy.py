@@ -92,7 +92,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     if render_mode:  # not every environment takes it
         options["render_mode"] = render_mode
     env = gym.make(args.env_id, disable_env_checker=True, **options)
-    if not env.has_wrapper_attr("episode_returns"):  # some packages record episodes themselves
+    if "RecordEpisodeStatistics" not in str(env):  # some packages record episodes themselves
         env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap rewards after this: it logs the environment's own return
     check_spaces(env)  # wrappers that change spaces go above this line; those that end episodes, above the statistics
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
@@ -125,7 +125,7 @@ class VectorEnv:
         """Takes actions (N,). Returns observations (N, D); rewards (N,); dones (N,), 1 at true ends and time limits;
         the last observation of each episode that a time limit cut, by environment; and the return "r" and length "l" of
         each episode that ended."""
-        env_actions = self.action_space.start + actions
+        env_actions = (self.action_space.start + actions).astype(self.action_space.dtype)
         observations, rewards, dones, truncated_obs, episodes = step_vector(self.vector, env_actions)
         truncated_obs = {i: last_obs.astype(np.float32) for i, last_obs in truncated_obs.items()}
         return observations.astype(np.float32), rewards, dones, truncated_obs, episodes
@@ -353,6 +353,7 @@ def train(args: Args, run: "Run") -> None:
     envs = VectorEnv(args, args.num_envs)
     agent = Agent(envs, args)
     optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3]
+    initial_rate = optimizer.lr
     run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # in checkpoints; --resume loads their states here
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
@@ -366,7 +367,7 @@ def train(args: Args, run: "Run") -> None:
         # Anneal
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
-        optimizer.lr = args.learning_rate * remaining if args.anneal_lr else args.learning_rate  # [core-4]
+        optimizer.lr = initial_rate * remaining if args.anneal_lr else initial_rate  # [core-4]
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         rng = np.random.default_rng([args.seed, update])
@@ -622,6 +623,11 @@ def check_spaces(env: gym.Env) -> None:
         if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
             shapes = f"{observation_space.shape}, not {last.shape}"
             raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
+    if pictures and observation_space.shape[2:] not in ((), (1,), (3,)):
+        shape = observation_space.shape
+        raise ValueError(f"observes pictures {shape}; a wrapper in make_env must return one, gray or in color")
+    if isinstance(action_space, gym.spaces.Box) and action_space.dtype not in (np.float32, np.float64):
+        raise ValueError(f"has Box actions of {action_space.dtype}; a wrapper in make_env must take floats instead")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
         what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
         advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
@@ -1237,7 +1243,7 @@ def load_checkpoint(path: Path) -> dict:
 def for_evaluation(args: Args) -> Args:
     """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization", "compile")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)

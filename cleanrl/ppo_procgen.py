@@ -482,6 +482,9 @@ def check_levels(args: Args) -> None:
     games = MODES.get(args.distribution_mode, load_procgen().ENV_NAMES)
     if args.env_id not in games:  # Procgen would end the whole process
         raise ValueError(f"the games with --distribution-mode {args.distribution_mode} are {', '.join(games)}")
+    for name in ("distribution_mode", "start_level", "num_levels"):
+        if name in json.loads(args.env_kwargs):
+            raise ValueError(f"--env-kwargs sets {name}; use --{name.replace('_', '-')}")
     asked = (args.start_level, args.num_levels, args.eval_start_level, args.eval_num_levels)
     if args.distribution_mode == "exploration":
         if asked != (0, 0, None, 0):
@@ -1053,7 +1056,7 @@ def load_checkpoint(path: Path) -> dict:
 def for_evaluation(args: Args) -> Args:
     """A training's arguments, with the options of how and where to run back at their defaults."""
     options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization")
+    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization", "compile")
     defaults = Args()
     changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
     return replace(args, resume=None, track=False, **changes)

@@ -331,6 +331,10 @@ def test_version_5_of_a_game_skips_frames_once_and_its_sticky_actions_are_report
     assert "sticky actions: with probability 0.25" in capsys.readouterr().out
     train(env_id=env_id, total_timesteps=24, checkpoints=1, env_kwargs='{"repeat_action_probability": 0.0}')
     assert "sticky" not in capsys.readouterr().out
+    ppo.report_sticky_actions(ppo.Args(env_id=f"ale_py:{env_id}"))
+    assert "sticky actions: with probability 0.25" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="sets frameskip itself"):
+        make_env(env_id, env_kwargs='{"frameskip": 2}')
 
 
 # Pictures of other environments

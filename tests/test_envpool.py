@@ -305,6 +305,10 @@ def test_a_mistake_gets_one_line_and_creates_nothing(refusal, monkeypatch, argum
     assert said in refusal(ppo, **{"env_id": "Pong-v5", "device": "cpu"} | arguments)
 
 
+def test_an_evaluation_needs_no_compiler():
+    assert not ppo.for_evaluation(ppo.Args(compile=True)).compile
+
+
 def test_threads_follow_the_cores_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 6})
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # torchrun sets it, for torch

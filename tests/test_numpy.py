@@ -15,7 +15,7 @@ import ppo_continuous_action_numpy
 import ppo_numpy
 import pytest
 import torch
-from helpers import load_script, logged
+from helpers import load_script, logged, rows
 
 PARENTS = {ppo_numpy: ppo, ppo_continuous_action_numpy: ppo_continuous_action}
 both = pytest.mark.parametrize("script", PARENTS)
@@ -110,6 +110,15 @@ def test_gradients_are_clipped(script, in_tmp_path, spy):
     env_id = "CartPole-v1" if script is ppo_numpy else "Pendulum-v1"
     script.main(script.Args(env_id=env_id, max_grad_norm=0.01, **sizes))
     np.testing.assert_allclose([np.linalg.norm(call.gradient) for call in steps], 0.01, rtol=1e-3)
+
+
+@both
+def test_the_rate_given_to_adam_is_the_one_that_learns(script, in_tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "Adam", lambda parameters, lr, eps, adam=script.Adam: adam(parameters, 10 * lr, eps))
+    env_id = "CartPole-v1" if script is ppo_numpy else "Pendulum-v1"
+    sizes = {"total_timesteps": 32, "num_envs": 2, "num_steps": 8, "num_minibatches": 2}
+    table = rows(script.main(script.Args(env_id=env_id, learning_rate=0.01, **sizes)), "metrics.csv")
+    assert [float(row["charts/learning_rate"]) for row in table] == [0.1, 0.05]
 
 
 @both

@@ -18,6 +18,18 @@ class Compound(environments_cli.Constant):
     observation_space = gym.spaces.Dict(board=gym.spaces.Box(0, 1, (2,)), text=gym.spaces.Text(5))
 
 
+class Historian(environments_cli.Constant):
+    """Has an attribute of the name that Gymnasium's wrapper uses, and takes actions of its own integers only."""
+
+    action_space = gym.spaces.Discrete(2, dtype=np.int32)
+    episode_returns = ()
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return super().step(action)
+
+
+gym.register("Historian-v0", Historian)
 gym.register("Recorded-v0", lambda **_: gym.wrappers.RecordEpisodeStatistics(environments_cli.Constant()))
 
 
@@ -28,8 +40,9 @@ def test_an_old_gymnasium_is_named(in_tmp_path, monkeypatch, capsys):
     assert stop.value.code == 2 and "is too old; pip install" in capsys.readouterr().err
 
 
-def test_an_environment_that_records_its_own_episodes(in_tmp_path):
-    folder = ppo.main(ppo.Args(env_id="Recorded-v0", total_timesteps=512))
+@pytest.mark.parametrize("env_id", ["Recorded-v0", "Historian-v0"])
+def test_an_environment_that_records_its_own_episodes_or_only_seems_to(in_tmp_path, env_id):
+    folder = ppo.main(ppo.Args(env_id=env_id, total_timesteps=512))
     assert {row["episodic_return"] for row in rows(folder, "episodes.csv")} == {"4.0"}
     ppo.main(ppo.Args(evaluate=str(folder), episodes=1))
 

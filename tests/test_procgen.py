@@ -310,6 +310,7 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
         ({"distribution_mode": "exploration", "num_levels": 0, "eval_start_level": 0}, "leave out all other levels"),
         ({"num_levels": -1}, "--num-levels -1: must be"),
         ({"num_levels": 2**31 - 5, "start_level": 5}, "levels 5 to 2147483647: Procgen's last is 2147483646"),
+        ({"env_kwargs": '{"num_levels": 5}'}, "use --num-levels"),
         ({"eval_num_levels": 5}, "needs --eval-start-level"),
         ({"num_levels": 10, "eval_start_level": 9}, "trains on some of the test levels"),
         ({"num_levels": 0, "eval_start_level": 9}, "say --num-levels 200"),
