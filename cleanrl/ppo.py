@@ -532,9 +532,6 @@ def check_spaces(env: gym.Env) -> None:
         if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
             shapes = f"{observation_space.shape}, not {last.shape}"
             raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
-    if pictures and observation_space.shape[2:] not in ((), (1,), (3,)):
-        shape = observation_space.shape
-        raise ValueError(f"observes pictures {shape}; a wrapper in make_env must return one, gray or in color")
     if isinstance(action_space, gym.spaces.Box) and action_space.dtype not in (np.float32, np.float64):
         raise ValueError(f"has Box actions of {action_space.dtype}; a wrapper in make_env must take floats instead")
     if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:

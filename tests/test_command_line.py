@@ -183,7 +183,6 @@ SPACES = {  # observation space, action space, what the message says
     "pictures": (gym.spaces.Box(0, 255, (64, 64, 3), np.uint8), gym.spaces.Discrete(2), "use ppo_atari.py"),
     "pictures, Box": (gym.spaces.Box(0, 255, (64, 64), np.uint8), gym.spaces.Box(-1, 1, (2,)), "must change it"),
     "pictures by channel": (gym.spaces.Box(0, 255, (3, 84, 96), np.uint8), gym.spaces.Discrete(2), "not (84, 96, 3)"),
-    "pictures of four channels": (gym.spaces.Box(0, 255, (64, 64, 4), np.uint8), gym.spaces.Discrete(2), "gray or in"),
     "whole numbers": (gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(0, 9, (2,), np.int64), "Box actions of int64"),
     "text": (gym.spaces.Dict(a=gym.spaces.Text(5), b=gym.spaces.Discrete(2)), gym.spaces.Discrete(2), "Text in Dict"),
     "nested picture": (
