@@ -43,7 +43,7 @@ class Args:
     env_ids: list[str] = field(default_factory=list)  # environments, instead of the suite's
     num_seeds: int | None = None  # seeds from 1 on, instead of as many as the suite says
     workers: int = 1  # runs at a time
-    broken: bool = False  # `keep` stores what runs had that broke, too
+    broken: bool = False  # `keep` stores what runs had that broke or were stopped, too
 
 
 # ------------------------------------------------------------------------------------------------------------ The diffs
@@ -158,6 +158,8 @@ def keep(jobs: list[sweep.Job], suite: dict, broken: bool) -> None:
     wanted = ["done", "interrupted"] if broken else ["done"]
     for job in [job for job in jobs if job.state in wanted]:
         run = shared.run_of_folder(sweep.matching_runs(job)[-1])
+        if not len(run.steps):
+            continue
         run.script = suite["script"]
         run.stopped_at = None if job.state == "done" else int(run.steps[-1])
         name = "" if job.point == ["untouched"] else job.point[0]

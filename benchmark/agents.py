@@ -415,5 +415,5 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    with shared.in_one_line():
+    with shared.in_one_line(ValueError, KeyError):
         main(tyro.cli(Args, description=__doc__))

@@ -34,7 +34,6 @@ SPEED_TABLES = {
     "short_speed": ["script", "environment", "steps/s", "stable-baselines3", "faster"],
     "launch": ["script", "launch to first update", "peak memory"],
     "stages": ["", "ms an update", *STAGES],
-    "time_to_return": ["script", "environment", "mean return", "median", "seconds of each seed"],
 }  # fmt: skip
 
 
@@ -217,15 +216,10 @@ def speed_tables(speeds: dict) -> dict[str, str]:
     short = {}
     for measurement in sorted(speeds, key=lambda name: (len(name), name)):
         measured = speeds[measurement]
-        kind, script = measurement.split("/")
+        script = measurement.removeprefix("throughput/")
         options = measured["options"]
         older = "" if measured["release"] == shared.release() else f", release {measured['release']}"
         name = f"{script}.py {options['arguments']}".strip() + older
-        if kind == "time_to_return":
-            seconds = ", ".join(f"{run['seconds']:.1f}" for run in measured["runs"])
-            goal = [measured["runs"][0]["env_id"], f"{options['target']:g}"]
-            tables[kind].append([name, *goal, f"{measured['median_seconds']:.1f} s", seconds])
-            continue
         medians = measured["medians"]
         names = {"script": name, "against": f"{script}.py {options['against'] or ''}".strip() + older}
         if options["processes"] > 1:
@@ -329,7 +323,7 @@ def shortened(run: Run, steps: int) -> Run:
 
 def compared_runs(pattern: str, args: Compare) -> dict[str, list[Run]]:
     """The runs of one side by environment. Ends the program with one line unless they are of one experiment."""
-    folders = [Path(path) for path in sorted(glob.glob(pattern)) if Path(path).is_dir()]
+    folders = [Path(path) for path in sorted(glob.glob(pattern) or [pattern]) if Path(path).is_dir()]
     if folders:
         runs = shared.find_runs(folders)
     else:

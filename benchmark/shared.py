@@ -9,6 +9,7 @@ import ast
 import contextlib
 import csv
 import errno
+import glob
 import hashlib
 import io
 import json
@@ -28,7 +29,7 @@ RESULTS = ROOT / "benchmark" / "results"
 LAST = 100  # a run's result is the mean return of its last 100 episodes
 LEAST_SEEDS = 5  # for an interval: a bootstrap of fewer means nothing
 IN_TABLES = frozenset("exp_name env_id total_timesteps checkpoints".split())  # what a row of a table says anyway
-RULER = "\n# ===="  # begins the line between a script's two parts
+RULER = "= The run: nothing below is about PPO"  # ends the line between a script's two parts
 PLAIN = ["script", "exp_name", "env_id", "seed", "version"]  # columns of runs.parquet that a Run has as they are
 AS_JSON = ["arguments", "settings", "ablation", "evaluations"]  # and those that it has as JSON
 ENCODINGS = {"step": "DELTA_BINARY_PACKED", "milliseconds": "DELTA_BINARY_PACKED"}  # of episodes: a third of the bytes
@@ -87,6 +88,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 @cache
 def script_args(script: Path) -> type:
     """The dataclass Args of a script, which is run as a module. Ends the program with one line if there is none."""
+    sys.path.insert(0, str(script.resolve().parent))  # for modules beside it, as Python itself does
     try:
         return runpy.run_path(str(script))["Args"]
     except (OSError, SyntaxError, ImportError, KeyError) as error:
@@ -134,6 +136,14 @@ def identity(arguments: dict) -> dict:
         kept.pop("exact_resume", None)
         kept.pop("checkpoints", None)
     return kept
+
+
+def last_arguments(config: dict) -> dict:
+    """The arguments of a run folder's config.json, or of its last resume. A run whose identity changed says so in one
+    more of them: it is none of the runs that began with the new ones."""
+    arguments = [part["arguments"] for part in (config, *config.get("resumed", []))]
+    changed = any(identity(one) != identity(arguments[0]) for one in arguments)
+    return arguments[-1] | ({"changed_on_resume": True} if changed else {})
 
 
 def planned_steps(arguments: dict) -> int:
@@ -204,13 +214,15 @@ def run_of_folder(folder: Path) -> Run:
 
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        arguments = config["arguments"]
+        arguments = last_arguments(config)
         script = folder / f"{config['script']}.py"
         own = identity(arguments)
         usual = defaults(script)
         settings = {name: own[name] for name in own if name not in usual or own[name] != usual[name]}
         text = (folder / "episodes.csv").read_text(encoding="utf-8")
         episodes = pandas.read_csv(io.StringIO(text[: text.rfind("\n") + 1]), dtype=float)  # without half a last row
+        if episodes.isna().any(axis=None):
+            raise ValueError("episodes.csv has a cell that is no number")
         return Run(
             name=folder.resolve().name,
             script=script.stem,
@@ -230,7 +242,7 @@ def run_of_folder(folder: Path) -> Run:
             config=config,
             evaluations=evaluations_of(folder),
         )
-    except (ArithmeticError, KeyError, OSError, SyntaxError, TypeError, ValueError) as error:  # pandas' are ValueErrors
+    except (ArithmeticError, AttributeError, LookupError, OSError, SyntaxError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{folder}: is no whole run folder ({type(error).__name__}: {reason})") from None
 
@@ -238,7 +250,11 @@ def run_of_folder(folder: Path) -> Run:
 def find_runs(paths: list[Path]) -> list[Run]:
     """The runs at and below the paths that have ended. Says on stderr which it leaves out: others, those in which no
     episode ended, what can't be read, and the older of two that are the same run. Ends the program if none is left."""
-    folders = [config.parent.resolve() for path in paths for config in sorted(path.rglob("config.json"))]
+    if missing := [str(path) for path in paths if not path.exists()]:
+        fail(f"{' '.join(missing)}: there is no such folder")
+    patterns = [f"{glob.escape(str(path))}/**/config.json" for path in paths]  # as Path.rglob, but it follows links
+    configs = [config for pattern in patterns for config in sorted(glob.glob(pattern, recursive=True))]
+    folders = [Path(config).parent.resolve() for config in configs]
     found = {}
     for folder in sorted(dict.fromkeys(folders), key=lambda folder: folder.name):
         try:
@@ -430,9 +446,9 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 def table(rows: list[list[str]], title: str | None = None) -> None:
     """Prints a table to the terminal; the first row is the header."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    shown = Table(*rows[0], title=title, title_justify="left")
+    shown = Table(*[Column(name, overflow="fold") for name in rows[0]], title=title, title_justify="left")
     for row in rows[1:]:
         shown.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 200, markup=False, highlight=False).print(shown)

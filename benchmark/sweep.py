@@ -29,6 +29,7 @@ from pathlib import Path
 
 import filelock
 import numpy as np
+import shared
 import tyro
 from shared import checkpoints, curve, identity, in_one_line, last_step, script_args, table, version, words_of
 
@@ -83,7 +84,8 @@ class Job:
 
     @property
     def log(self) -> Path:
-        name = f"{self.env_id}__{self.arguments['exp_name']}__{self.seed}__{self.digest}.log"
+        which = f"{self.digest}{version_seen(self.script)}"
+        name = f"{self.env_id}__{self.arguments['exp_name']}__{self.seed}__{which}.log"
         return LOGS / name.replace("/", "_").replace(":", "_")
 
     def becomes(self, state: str, note: str = "") -> None:
@@ -167,28 +169,27 @@ def make_jobs(args: Args) -> list[Job]:
 
 # --------------------------------------------------------------------------------------------- What the run folders say
 @cache
-def version_when(script: Path, modified: int) -> str:
-    """The version of a script; `modified`, the time of its last edit, is what the cache notices one by."""
+def version_seen(script: Path) -> str:
+    """The version of a script when this process first looked."""
     return version(script)
 
 
 @cache  # of what never changes in a run folder; an error is not cached
 def read_folder(run: Path) -> tuple[str, dict[str, str]]:
     """The digest of a run folder's arguments, and the version of each script in it. Raises if it is no run folder."""
-    arguments = json.loads((run / "config.json").read_text(encoding="utf-8"))["arguments"]
-    return digest_of(arguments), {path.name: version(path) for path in run.glob("*.py")}
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    return digest_of(shared.last_arguments(config)), {path.name: version(path) for path in run.glob("*.py")}
 
 
 def matching_runs(job: Job) -> list[Path]:
     """The job's run folders, the furthest last."""
-    now = version_when(job.script, job.script.stat().st_mtime_ns)
     found = []
     for run in RUNS.glob("*/"):
         try:
             digest, versions = read_folder(run)
-        except (OSError, ValueError, KeyError, TypeError):  # not a run folder, or not one yet
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not a run folder, or not one yet
             continue
-        if digest == job.digest and versions.get(job.script.name) == now:
+        if digest == job.digest and versions.get(job.script.name) == version_seen(job.script):
             found.append(run)
     return sorted(found, key=lambda run: (last_checkpoint(run), run.stat().st_mtime))
 
@@ -214,6 +215,8 @@ def is_held(lock: Path) -> bool:
             return False
     except filelock.Timeout:
         return True
+    except OSError:  # a folder of others, which can only be read
+        return False
 
 
 def found_state(job: Job) -> tuple[str, str]:
@@ -312,12 +315,14 @@ class Sweep:
             job.becomes("elsewhere", "another sweep is making it")
             return
         state, note = found_state(job)
+        if state in ("queued", "interrupted") and version(job.script) != version_seen(job.script):
+            shared.fail(f"{job.script} was edited; type the command again for runs of the new version", status=1)
         if state == "queued":
             self.start_process(job, job.start + job.options)
             job.becomes("running")
         elif state == "interrupted":
             run = matching_runs(job)[-1]
-            self.start_process(job, [*job.start, "--resume", str(run)])
+            self.start_process(job, [*job.start, *job.options, "--resume", str(run)])
             job.becomes("running", f"resumed from update {last_checkpoint(run)}")
         else:
             job.claim.release()
@@ -385,9 +390,9 @@ def print_status(jobs: list[Job]) -> None:
     for job in jobs:
         cells = ["", ""]
         runs = matching_runs(job)
-        if runs:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):  # a damaged one, or none
             step = last_step(runs[-1])
-            share = step / job.arguments["total_timesteps"]
+            share = step / shared.planned_steps(job.arguments)
             cells = [f"{step:,} ({share:.0%})", f"{returns_at(runs[-1], [math.inf])[0]:.2f}"]
         rows.append([job.env_id, " ".join(job.point), str(job.seed), job.state, *cells, job.note])
     table(rows)
@@ -396,7 +401,7 @@ def print_status(jobs: list[Job]) -> None:
 
 def main(args: Args) -> int:
     """Returns the exit status. Raises ValueError with one line for a mistake, before anything is created."""
-    if min(args.num_seeds, args.workers, args.threads or 1, 1 + (args.task or 0)) < 1:
+    if min(args.num_seeds, args.workers, 1 if args.threads is None else args.threads, 1 + (args.task or 0)) < 1:
         raise ValueError("--num-seeds, --workers and --threads: must be 1 or more, and --task 0 or more")
     jobs = make_jobs(args)
     if args.status:

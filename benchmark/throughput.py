@@ -1,15 +1,12 @@
-"""Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes; or its time to a return.
+"""Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes.
 
     python benchmark/throughput.py --script ppo
     python benchmark/throughput.py --script ppo_atari --arguments="--precision bf16" --against="--precision fp32"
     python benchmark/throughput.py --script ppo --vary num-envs 4 16 64 256
-    python benchmark/throughput.py --script ppo_numpy --target 475
 
 A script is launched in a temporary folder, and timed by its metrics.csv: the median over the updates after the warm-up.
 A ratio is the median of the ratios within each round, so that a slow hour of the machine hardly moves it.
-
---target measures the seconds from the launch until the mean return of the last 100 episodes is reached. The script
-writes episodes.csv after each update, so they include the rest of the last one. Runs on Linux and macOS.
+Runs on Linux and macOS.
 """
 
 import contextlib
@@ -30,13 +27,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
 import psutil
 import report
 import tyro
-from shared import LAST, ROOT, fail, in_one_line, release, version, words_of, write_atomically, write_json
+from shared import ROOT, fail, in_one_line, release, version, words_of, write_atomically, write_json
 
 try:
     from rich.console import Console
@@ -65,10 +62,9 @@ class Args:
     processes: int | None = None  # processes that torchrun starts; 2 for a multigpu script at its defaults, else 1
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
-    rounds: int = 5  # rounds, each with one measurement of everything; with --target, runs with the seeds 1, 2, …
+    rounds: int = 5  # rounds, each with one measurement of everything
     sb3: bool = True  # measure stable-baselines3 too
     vary: list[str] = field(default_factory=list)  # an argument and its values: how the speed grows with it
-    target: float | None = None  # mean return of the last 100 episodes: measure the time to it instead of the speed
     output: Path | None = None  # JSON file to write, instead of the published results
 
 
@@ -98,8 +94,11 @@ class Launch:
         return self
 
     def __exit__(self, *error) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):  # torchrun's have other groups
+                child.kill()
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # with workers and the processes of torchrun
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.errors.close()
         self.folder.cleanup()
@@ -295,27 +294,11 @@ def medians(rounds: list):
     return median(rounds)
 
 
-def time_to_return(args: Args, seed: int) -> dict:
-    """Trains with one seed until the mean return of the last episodes is reached."""
-    with Launch(args.script, f"{args.arguments} --seed {seed}".strip()) as launch:
-
-        def is_reached() -> bool:
-            returns = [float(row["episodic_return"]) for row in launch.rows("episodes.csv")[-LAST:]]
-            return len(returns) == LAST and fmean(returns) >= args.target
-
-        if not launch.wait_for(is_reached, 0.02):
-            fail(f"{launch.name}: has ended without reaching --target {args.target:g}; choose another")
-        seconds = time.perf_counter() - launch.start
-        print(f"{launch.name}: {seconds:.1f} s", file=sys.stderr)
-        arguments = json.loads(launch.text("config.json"))["arguments"]
-        return {"seed": seed, "seconds": seconds, "env_id": arguments["env_id"]}
-
-
 # ---------------------------------------------------------------------------------------------------------- The program
 def filled_in(args: Args) -> Args:
     """The arguments with the script's DEFAULTS where neither --arguments nor --against is typed."""
     filled = {"arguments": args.arguments or "", "processes": 1}
-    if args.arguments is None and args.against is None and args.target is None:
+    if args.arguments is None and args.against is None:
         filled |= DEFAULTS.get(args.script, {})
     if args.processes is not None:
         filled["processes"] = args.processes
@@ -335,7 +318,7 @@ def check(args: Args) -> None:
         fail(f"--vary {args.vary[0]}: needs an argument and its values, like num-envs 4 16 64")
     if args.processes != 1 and "multigpu" not in args.script:
         fail(f"--processes {args.processes}: {args.script}.py takes only one")
-    if args.sb3 and args.target is None and importlib.util.find_spec("stable_baselines3") is None:
+    if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
         fail("stable-baselines3 is not installed; pip install stable-baselines3, or leave it out by --no-sb3")
 
 
@@ -364,26 +347,20 @@ def main(args: Args) -> None:
         "release": release(),
         "arguments": arguments,
     }
-    if args.target is not None:
-        name = f"time_to_return/{args.script}"
-        runs = [time_to_return(args, seed) for seed in range(1, args.rounds + 1)]
-        measured |= {"runs": runs, "median_seconds": median([run["seconds"] for run in runs])}
-        show(report.speed_tables({name: measured})["time_to_return"])
+    name = f"{args.script}_{args.vary[0]}" if args.vary else f"throughput/{args.script}"
+    for package in ["stable-baselines3", "torch"] if args.sb3 else []:
+        measured["versions"][package] = importlib.metadata.version(package)
+    rounds = []
+    for number in range(args.rounds):
+        print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
+        of_values = {value: measure_round(one, arguments) for value, one in points.items()}
+        rounds.append(of_values if args.vary else of_values[""])
+    measured |= {"medians": medians(rounds), "rounds": rounds}
+    if args.vary:
+        show(report.growth_table(measured))
     else:
-        name = f"{args.script}_{args.vary[0]}" if args.vary else f"throughput/{args.script}"
-        for package in ["stable-baselines3", "torch"] if args.sb3 else []:
-            measured["versions"][package] = importlib.metadata.version(package)
-        rounds = []
-        for number in range(args.rounds):
-            print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
-            of_values = {value: measure_round(one, arguments) for value, one in points.items()}
-            rounds.append(of_values if args.vary else of_values[""])
-        measured |= {"medians": medians(rounds), "rounds": rounds}
-        if args.vary:
-            show(report.growth_table(measured))
-        else:
-            tables = report.speed_tables({name: measured})
-            show(f"{tables['speed']}\n{tables['launch']}")
+        tables = report.speed_tables({name: measured})
+        show(f"{tables['speed']}\n{tables['launch']}")
     if args.output:
         write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
     else:

@@ -27,7 +27,7 @@ import numpy as np
 import sweep
 import tyro
 from report import between
-from shared import difference_interval, fail, identity, in_one_line, last_step, planned_steps, table, version
+from shared import difference_interval, fail, identity, in_one_line, last_step, planned_steps, table
 
 try:
     import optuna
@@ -327,7 +327,8 @@ def main(args: Args) -> None:
     space = read_space(args, job)
     targets = read_targets(args)
     drawn_from = {name: distributions.distribution_to_json(one) for name, one in space.items()}
-    same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, drawn_from, version(job.script)]
+    seen = sweep.version_seen(job.script)
+    same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, drawn_from, seen]
     name = f"{job.script.stem}_{hashlib.sha256(json.dumps(same).encode()).hexdigest()[:8]}"
     lock = contextlib.nullcontext()
     if args.storage.startswith("sqlite:///"):  # which locks no rows: two processes could take the same waiting trial

@@ -12,6 +12,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 import environments  # noqa: F401 (registers them)
+import sweep
 import torch
 import tyro
 from helpers import copied, error_line
@@ -80,6 +81,7 @@ def tool_here(in_tmp_path, capsys):
     Returns its stdout and stderr; its exit status must be `status`, unless that is None."""
 
     def call(tool, *words, status=0, kind="Args"):
+        sweep.version_seen.cache_clear()  # a process that is typed anew looks anew
         try:
             ended = tool.main(tyro.cli(getattr(tool, kind), args=list(map(str, words)))) or 0
         except SystemExit as stop:

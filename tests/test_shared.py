@@ -39,11 +39,11 @@ def test_version_is_that_of_the_code_above_the_ruler(version_of, before, after):
     assert version_of(SCRIPT.replace(before, after)) == version_of(SCRIPT)
 
 
-@pytest.mark.parametrize(
-    "before, after", [("2.5e-4", "2.6e-4"), ("num_envs", "num_env"), ("# ====", "# no ruler ====")]
-)
+@pytest.mark.parametrize("before, after", [("2.5e-4", "2.6e-4"), ("num_envs", "num_env"), ("= The run", "= No ruler")])
 def test_version_changes_with_the_code(version_of, before, after):
     assert version_of(SCRIPT.replace(before, after)) != version_of(SCRIPT)
+    mine = SCRIPT.replace("@dataclass", "# ========= mine\n@dataclass", 1)  # no ruler
+    assert version_of(mine.replace(before, after)) != version_of(mine)
     assert len(version_of(SCRIPT)) == 12 and int(version_of(SCRIPT), 16) >= 0
 
 
@@ -51,8 +51,9 @@ def test_text_that_is_no_python_has_a_version_too(version_of):
     assert version_of("def f(:") != version_of("def g(:")
 
 
-def test_args_of_a_script_are_read_by_running_it(tmp_path):
-    (tmp_path / "ppo.py").write_text(SCRIPT)
+def test_args_of_a_script_are_read_by_running_it_with_what_lies_beside_it(tmp_path):
+    (tmp_path / "beside_it.py").touch()
+    (tmp_path / "ppo.py").write_text(f"import beside_it\n{SCRIPT}")
     assert shared.script_args(tmp_path / "ppo.py")().learning_rate == 2.5e-4
     assert shared.script_args(tmp_path / "ppo.py") is shared.script_args(tmp_path / "ppo.py")
 
@@ -116,6 +117,8 @@ def test_half_a_row_is_left_out(tmp_path):
         ("config.json", "{"),
         ("config.json", '{"arguments": {"exp_name": "ppo"}}'),
         ("episodes.csv", "global_step,episodic_return,episodic_length,seconds\n1,a lot,1,1\n"),
+        ("config.json", '{"script": "ppo", "arguments": []}'),
+        ("episodes.csv", "global_step,episodic_return,episodic_length,seconds\n1,,1,1\n"),
         ("episodes.csv", None),
         ("ppo.py", None),
     ],
@@ -128,6 +131,26 @@ def test_what_is_no_run_folder_is_left_out_by_name(tmp_path, capsys, file, text)
     assert [run.name for run in shared.find_runs([tmp_path])] == [whole.name]
     stderr = capsys.readouterr().err
     assert damaged.name in stderr and stderr.count("\n") == 1
+
+
+def test_a_run_that_was_resumed_with_other_arguments_is_an_experiment_of_its_own(tmp_path):
+    found = []
+    for seed, learning_rate in enumerate([2.5e-4, 1.0]):
+        folder = make_run(tmp_path, [1.0], seed=seed)
+        config = json.loads((folder / "config.json").read_text())
+        config["resumed"] = [{"arguments": config["arguments"] | {"learning_rate": learning_rate, "num_threads": 9}}]
+        (folder / "config.json").write_text(json.dumps(config))
+        found.append(shared.run_of_folder(folder).settings)
+    assert found == [{}, {"changed_on_resume": True, "learning_rate": 1.0}]
+
+
+def test_links_are_followed_and_a_folder_that_is_not_there_is_named(tmp_path, capsys):
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "one").symlink_to(make_run(tmp_path / "runs", [1.0]))
+    assert len(shared.find_runs([tmp_path / "links"])) == 1
+    with pytest.raises(SystemExit):
+        shared.find_runs([tmp_path / "links", tmp_path / "typo"])
+    assert "typo: there is no such folder" in capsys.readouterr().err
 
 
 def test_of_two_that_are_the_same_run_one_stays(tmp_path, capsys):

@@ -24,6 +24,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copy(FAKE, tmp_path)
     sweep.read_folder.cache_clear()
+    sweep.version_seen.cache_clear()
     sweep.script_args.cache_clear()
     return tmp_path
 
@@ -95,8 +96,9 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on():
     status, _ = run(*words, "--status", fake="--hold 0", status=1)
     assert status.count("can go on from update 10") == 2 and status.splitlines()[-1] == "2 interrupted, 1 queued"
     Path("hold").unlink()
-    run(*words, fake="--hold 0")
+    run(*words, fake="--hold 0 --num-threads 3")
     assert len(updates()) == len(set(updates())) == 3 * 20
+    assert all("--num-threads 3 " in log for log in logs().values())  # what is typed now reaches resumed runs, too
 
 
 def test_a_second_ctrl_c_ends_a_run_that_does_not_stop():
@@ -123,6 +125,18 @@ def test_done_runs_are_recognized_and_left_as_they_are():
     assert before == {path: path.stat().st_mtime_ns for path in Path().glob("runs/*__*/**/*")}
     status, _ = run(*ONE, "--status")
     assert "2,000 (100%)" in status and "-6.30" in status  # the mean of all 40 episodes
+    (runs()[0] / "metrics.csv").write_text("global_step\ngarbage\n")
+    assert "1 done" in run(*ONE, "--status")[0]
+
+
+def test_an_edited_script_makes_no_more_runs():
+    Path("hold").touch()
+    process = start("--env-ids", "A", "B", "--num-seeds", "1", fake="--hold 0")
+    wait_until(are_held(1))
+    Path("fake_ppo.py").write_text(FAKE.read_text().replace("import json", "import json\n\nA_CONSTANT = 1", 1))
+    Path("hold").unlink()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and "A seed 1: done" in stdout and "was edited" in stderr and len(runs()) == 1
 
 
 def test_other_arguments_and_another_version_are_other_runs(tool_here):
