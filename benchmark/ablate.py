@@ -158,7 +158,7 @@ def keep(jobs: list[sweep.Job], suite: dict, broken: bool) -> None:
     wanted = ["done", "interrupted"] if broken else ["done"]
     for job in [job for job in jobs if job.state in wanted]:
         run = shared.run_of_folder(sweep.matching_runs(job)[-1])
-        if not len(run.steps):
+        if not len(run.steps):  # it was stopped before its first episode ended
             continue
         run.script = suite["script"]
         run.stopped_at = None if job.state == "done" else int(run.steps[-1])

@@ -139,8 +139,8 @@ def identity(arguments: dict) -> dict:
 
 
 def last_arguments(config: dict) -> dict:
-    """The arguments of a run folder's config.json, or of its last resume. A run whose identity changed says so in one
-    more of them: it is none of the runs that began with the new ones."""
+    """The arguments with which a folder's run was last resumed or, without a resume, begun. If a resume changed what the
+    run is, they have one more, changed_on_resume: a run that had them from its first step on is another run."""
     arguments = [part["arguments"] for part in (config, *config.get("resumed", []))]
     changed = any(identity(one) != identity(arguments[0]) for one in arguments)
     return arguments[-1] | ({"changed_on_resume": True} if changed else {})
@@ -250,8 +250,9 @@ def run_of_folder(folder: Path) -> Run:
 def find_runs(paths: list[Path]) -> list[Run]:
     """The runs at and below the paths that have ended. Says on stderr which it leaves out: others, those in which no
     episode ended, what can't be read, and the older of two that are the same run. Ends the program if none is left."""
-    if missing := [str(path) for path in paths if not path.exists()]:
-        fail(f"{' '.join(missing)}: there is no such folder")
+    for path in paths:
+        if not path.exists():
+            fail(f"{path}: there is no such folder")
     patterns = [f"{glob.escape(str(path))}/**/config.json" for path in paths]  # as Path.rglob, but it follows links
     configs = [config for pattern in patterns for config in sorted(glob.glob(pattern, recursive=True))]
     folders = [Path(config).parent.resolve() for config in configs]

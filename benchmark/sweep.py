@@ -170,7 +170,7 @@ def make_jobs(args: Args) -> list[Job]:
 # --------------------------------------------------------------------------------------------- What the run folders say
 @cache
 def version_seen(script: Path) -> str:
-    """The version of a script when this process first looked."""
+    """The version of a script when this process first looked: the one that its runs are to have."""
     return version(script)
 
 
@@ -390,10 +390,11 @@ def print_status(jobs: list[Job]) -> None:
     for job in jobs:
         cells = ["", ""]
         runs = matching_runs(job)
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, IndexError):  # a damaged one, or none
-            step = last_step(runs[-1])
-            share = step / shared.planned_steps(job.arguments)
-            cells = [f"{step:,} ({share:.0%})", f"{returns_at(runs[-1], [math.inf])[0]:.2f}"]
+        if runs:
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # a damaged one has empty cells
+                step = last_step(runs[-1])
+                share = step / shared.planned_steps(job.arguments)
+                cells = [f"{step:,} ({share:.0%})", f"{returns_at(runs[-1], [math.inf])[0]:.2f}"]
         rows.append([job.env_id, " ".join(job.point), str(job.seed), job.state, *cells, job.note])
     table(rows)
     print(count_states(jobs))
