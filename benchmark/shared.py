@@ -139,8 +139,8 @@ def identity(arguments: dict) -> dict:
 
 
 def last_arguments(config: dict) -> dict:
-    """The arguments with which a folder's run was last resumed or, without a resume, begun. If a resume changed what the
-    run is, they have one more, changed_on_resume: a run that had them from its first step on is another run."""
+    """The arguments with which a folder's run was last resumed or, without a resume, begun. If a resume changed what
+    the run is, they have one more, changed_on_resume: a run that had them from its first step on is another run."""
     arguments = [part["arguments"] for part in (config, *config.get("resumed", []))]
     changed = any(identity(one) != identity(arguments[0]) for one in arguments)
     return arguments[-1] | ({"changed_on_resume": True} if changed else {})
