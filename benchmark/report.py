@@ -91,7 +91,7 @@ def differing(runs: list[Run]) -> set[str]:
     """The names of what differs among runs, but for seeds. What a run lacks, its version of the script didn't have."""
     values = defaultdict(set)
     for run in runs:
-        for name, value in run.identity.items():
+        for name, value in ({"changed_on_resume": False} | run.identity).items():
             values[name].add(json.dumps(value))
     return {name for name in values if len(values[name]) > 1}
 
@@ -118,7 +118,7 @@ def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
     for group in sorted(groups):
         exp_name, _, env_id = group
         for _, kind in sorted(groups[group].items()):
-            names = differing([runs[0] for runs in groups[group].values()])
+            names = differing([runs[0] for runs in groups[group].values()]) | {"changed_on_resume"}
             theirs = published.get((kind[0].script, env_id), {})
             if theirs:  # then whatever isn't as published is said
                 names |= kind[0].settings.keys()

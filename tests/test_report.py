@@ -80,6 +80,17 @@ def test_runs_that_differ_have_rows_of_their_own_which_say_how(report_here, tmp_
     assert "version" in found["60.00"]
 
 
+def test_a_run_that_was_resumed_with_other_arguments_is_an_experiment_of_its_own(tmp_path):
+    found = []
+    for seed, x in enumerate([2, 1]):
+        folder = make_run(tmp_path, [1.0], seed=seed, x=2)
+        config = json.loads((folder / "config.json").read_text())
+        config["resumed"] = [{"arguments": config["arguments"] | {"x": x, "num_threads": 9}}]
+        (folder / "config.json").write_text(json.dumps(config))
+        found.append(shared.run_of_folder(folder))
+    assert {row.label[6:] for row in report.rows_of(found)["ppo"]} == {", changed_on_resume=True, x=1", ", x=2"}
+
+
 def test_published_numbers_stand_beside_runs_of_as_many_steps(report_here, tmp_path):
     sizes = {"env_id": "CartPole-v1", "num_envs": 500, "num_steps": 500, "updates": 7813}  # two updates of 250,000
     make_seeds(tmp_path / "runs", [490.0], total_timesteps=500_000, **sizes)

@@ -133,17 +133,6 @@ def test_what_is_no_run_folder_is_left_out_by_name(tmp_path, capsys, file, text)
     assert damaged.name in stderr and stderr.count("\n") == 1
 
 
-def test_a_run_that_was_resumed_with_other_arguments_is_an_experiment_of_its_own(tmp_path):
-    found = []
-    for seed, learning_rate in enumerate([2.5e-4, 1.0]):
-        folder = make_run(tmp_path, [1.0], seed=seed)
-        config = json.loads((folder / "config.json").read_text())
-        config["resumed"] = [{"arguments": config["arguments"] | {"learning_rate": learning_rate, "num_threads": 9}}]
-        (folder / "config.json").write_text(json.dumps(config))
-        found.append(shared.run_of_folder(folder).settings)
-    assert found == [{}, {"changed_on_resume": True, "learning_rate": 1.0}]
-
-
 def test_links_are_followed_and_a_folder_that_is_not_there_is_named(tmp_path, capsys):
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "one").symlink_to(make_run(tmp_path / "runs", [1.0]))
