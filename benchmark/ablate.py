@@ -349,9 +349,9 @@ def studies_table(suites: dict[str, Suite]) -> str:
     rows = []
     for tag, study in manifest()["studies"].items():
         ours = []
-        for ablation in all_ablations().values():
+        for ablation in [one for one in all_ablations().values() if one.tag == tag]:
             of_words = defaultdict(list)
-            for environment, cell in cells_with(ablation, suites) if ablation.tag == tag else []:
+            for environment, cell in cells_with(ablation, suites):
                 of_words[verdict(cell.last)].append(plain(environment))
             said = [f"{words} on {', '.join(where)}" for words, where in of_words.items() if words]
             if said:
@@ -396,10 +396,13 @@ def draw_column(axis, cells: list[Cell | None]) -> None:
     axis.axvline(0, color="#808080", linewidth=0.8)
     ends = []
     for row, cell in enumerate(cells):
-        for differences, shift, is_filled in ((cell.last, -0.15, True), (cell.area, 0.15, False)) if cell else []:
+        if cell is None:
+            continue
+        for differences, shift, is_filled in ((cell.last, -0.15, True), (cell.area, 0.15, False)):
             mean, low, high = shared.mean_interval(differences)
             if not np.isfinite(low):  # too few seeds
-                low = high = mean
+                low = mean
+                high = mean
             color = {"worse": "tab:red", "better": "tab:blue"}.get(verdict(differences), "#808080")
             axis.plot([low, high], [row + shift] * 2, color=color, linewidth=1.6)
             axis.plot([mean], [row + shift], "o", color=color, markersize=5, fillstyle="full" if is_filled else "none")
@@ -447,7 +450,7 @@ def main(args: Args) -> int:
         fail(f"{FOLDER}: holds no runs; make them by `python benchmark/ablate.py run`, and keep them from this folder")
     jobs = make_jobs(suite)
     if args.action == "run":
-        return sweep.make_runs(jobs, sweep.Args(workers=args.workers))
+        return sweep.make_runs(jobs, args.workers)
     if args.action == "keep":
         keep(jobs, suite, args.broken)
     else:

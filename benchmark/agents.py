@@ -42,7 +42,9 @@ EPISODES = 10  # of which the gallery gives the mean; the first of them is in th
 CLIP_SECONDS = 12  # of an episode, at most, in the gallery
 LONG = 60  # seconds of an episode that is shown from its middle on: games begin slowly
 STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "PongNoFrameskip", "coinrun"]  # in the README
-STRIP_SECONDS, STRIP_FPS, STRIP_SIZE = 6, 15, 200
+STRIP_SECONDS = 6
+STRIP_FPS = 15
+STRIP_SIZE = 200  # pixels
 
 
 @dataclass
@@ -149,9 +151,8 @@ def agents_rows() -> list[list[str]]:
 def facts_of(runs: list[Run]) -> list[str]:
     """Steps, seeds, and mean ± standard deviation of a recipe's runs."""
     runs = newest(runs)
-    results = [run.result for run in runs]
     seeds = f"{runs[0].seed}–{runs[-1].seed}"
-    return [f"{runs[0].total:,}", seeds, f"{shared.signed(np.mean(results))} ± {np.std(results, ddof=1):.2f}"]
+    return [f"{runs[0].total:,}", seeds, shared.spread([run.result for run in runs])]
 
 
 def folded(typed: str) -> str:

@@ -22,18 +22,16 @@ from pathlib import Path
 import numpy as np
 import shared
 import tyro
-from shared import RESULTS, ROOT, Run, fail, markdown, signed
+from shared import RESULTS, ROOT, Run, between, fail, markdown, signed, spread
 
 POINTS = 101  # of a curve
 PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023", "CleanRL, EnvPool with XLA"]
-STAGES = ["environment", "policy", "update"]  # of an update, as release 0.2 measured them
 SHORT_SPEED = ["ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari"]
 SPEED_TABLES = {
     "speed": ["script", "environment", "steps/s", "stable-baselines3, default threads", "stable-baselines3, 1 thread",
               "speedup over the row below"],
     "short_speed": ["script", "environment", "steps/s", "stable-baselines3", "faster"],
     "launch": ["script", "launch to first update", "peak memory"],
-    "stages": ["", "ms an update", *STAGES],
 }  # fmt: skip
 
 
@@ -129,18 +127,6 @@ def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
     return tables
 
 
-def spread(results: list[float]) -> str:
-    """Mean ± standard deviation over seeds, of one seed the number alone."""
-    if len(results) == 1:
-        return signed(results[0])
-    return f"{signed(np.mean(results))} ± {np.std(results, ddof=1):.2f}"
-
-
-def between(low: float, high: float) -> str:
-    """An interval as a cell."""
-    return f"[{signed(low)}, {signed(high)}]" if np.isfinite(low) else "–"
-
-
 def counted(runs: list[Run]) -> str:
     return "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
 
@@ -229,11 +215,6 @@ def speed_tables(speeds: dict) -> dict[str, str]:
                 tables["speed"].append(speed_row(measured, key, name))
         launch = [f"{medians['launch']['first_row_seconds']:.1f} s", f"{medians['launch']['peak_mb']:,.0f} MB"]
         tables["launch"].append([names["script"], *launch])
-        for key, name in [*names.items(), ("1 thread", "stable-baselines3, 1 thread")]:
-            if "ms" in medians.get(key, {}):
-                times = [medians[key]["ms_per_update"], *[medians[key]["ms"][stage] for stage in STAGES]]
-                shown = f"**{name}**" if key in names else name
-                tables["stages"].append([shown, *[f"{time:.1f}" for time in times]])
         if script in SHORT_SPEED and "1 thread" in medians:
             base = max(("default threads", "1 thread"), key=lambda base: medians[base]["steps_per_second"])
             pair = [f"{medians[key]['steps_per_second']:,.0f}" for key in ("script", base)]
@@ -249,11 +230,9 @@ def growth_table(measured: dict) -> str:
         script = medians["script"]
         speeds = [one[value]["script"]["steps_per_second"] for one in measured["rounds"]]
         speed = f"{script['steps_per_second']:,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})"
-        parts = [f"{ms:.1f}" for ms in script.get("ms", {}).values()]
         memory = f"{medians['launch']['peak_mb']:.0f} MB"
-        rows.append([value, speed, f"{script['ms_per_update']:.1f}", *parts, memory])
-    header = [measured["options"]["vary"][0], "steps/s", "ms per update", *script.get("ms", []), "peak memory"]
-    return markdown(header, rows)
+        rows.append([value, speed, f"{script['ms_per_update']:.1f}", memory])
+    return markdown([measured["options"]["vary"][0], "steps/s", "ms per update", "peak memory"], rows)
 
 
 # ------------------------------------------------------------------------------------------------------------- Pictures
@@ -445,18 +424,15 @@ def rebuild() -> None:
 
 
 def main(args: Args | Compare) -> None:
-    try:
-        if isinstance(args, Compare):
-            report_comparison(args)
-        elif args.keep is not None:
-            added = shared.append_runs(shared.find_runs(args.keep), results=RESULTS)
-            print(f"{added} runs added to {RESULTS}")
-        elif args.runs:
-            report_runs(args.runs, Path("report"))
-        else:
-            rebuild()
-    except OSError as error:
-        fail(f"{error}; name a folder that can be written, with room on the disk")
+    if isinstance(args, Compare):
+        report_comparison(args)
+    elif args.keep is not None:
+        added = shared.append_runs(shared.find_runs(args.keep), results=RESULTS)
+        print(f"{added} runs added to {RESULTS}")
+    elif args.runs:
+        report_runs(args.runs, Path("report"))
+    else:
+        rebuild()
 
 
 if __name__ == "__main__":

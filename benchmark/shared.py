@@ -32,8 +32,10 @@ IN_TABLES = frozenset("exp_name env_id total_timesteps checkpoints".split())  # 
 RULER = "= The run: nothing below is about PPO"  # ends the line between a script's two parts
 PLAIN = ["script", "exp_name", "env_id", "seed", "version"]  # columns of runs.parquet that a Run has as they are
 AS_JSON = ["arguments", "settings", "ablation", "evaluations"]  # and those that it has as JSON
-ENCODINGS = {"step": "DELTA_BINARY_PACKED", "milliseconds": "DELTA_BINARY_PACKED"}  # of episodes: a third of the bytes
-ENCODINGS |= {"return": "BYTE_STREAM_SPLIT", "length": "BYTE_STREAM_SPLIT"}  # of Parquet's own choice
+ENCODINGS = {  # of the columns of episodes: a third of the bytes of Parquet's own choice
+    "step": "DELTA_BINARY_PACKED", "milliseconds": "DELTA_BINARY_PACKED",
+    "return": "BYTE_STREAM_SPLIT", "length": "BYTE_STREAM_SPLIT",
+}  # fmt: skip
 
 # Arguments that concern only the machine, the speed, or what is recorded of a run, in this release or in 0.2. Two runs
 # that agree in all others, and in the version of their script, are seeds of one experiment.
@@ -173,7 +175,7 @@ class Run:
     lengths: np.ndarray = field(repr=False)  # (E,)
     seconds: np.ndarray = field(repr=False)  # (E,) since the run began
     stopped_at: int | None = None  # of a kept run that was stopped or diverged before its end: the last step
-    ablation: dict = field(default_factory=dict)  # suite, name ("" is untouched), base, beside, arguments
+    ablation: dict = field(default_factory=dict)  # suite, name ("" is untouched), base, beside
     config: dict = field(default_factory=dict, repr=False)  # of a folder: its config.json
     evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return] of Procgen's at checkpoints
 
@@ -194,17 +196,23 @@ def checkpoints(run: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(path.stem))
 
 
+def read_log(path: Path) -> str:
+    """The text of a CSV file that a process may be writing, without half a last row."""
+    text = path.read_text(encoding="utf-8")
+    return text[: text.rfind("\n") + 1]
+
+
 def last_step(folder: Path) -> int:
     """The last step in a run folder's metrics.csv, 0 before the first update."""
     path = folder / "metrics.csv"
-    rows = path.read_text(encoding="utf-8").split("\n")[1:-1] if path.is_file() else []  # without half a last row
+    rows = read_log(path).splitlines()[1:] if path.is_file() else []
     return int(float(rows[-1].split(",")[0])) if rows else 0
 
 
 def evaluations_of(folder: Path) -> list:
     """[step, levels, return] of each episode in a run folder's levels.csv, which ppo_procgen.py writes."""
     path = folder / "levels.csv"
-    rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else []
+    rows = csv.DictReader(read_log(path).splitlines()) if path.is_file() else []
     return [[int(row["global_step"]), row["levels"], float(row["episodic_return"])] for row in rows]
 
 
@@ -219,8 +227,7 @@ def run_of_folder(folder: Path) -> Run:
         own = identity(arguments)
         usual = defaults(script)
         settings = {name: own[name] for name in own if name not in usual or own[name] != usual[name]}
-        text = (folder / "episodes.csv").read_text(encoding="utf-8")
-        episodes = pandas.read_csv(io.StringIO(text[: text.rfind("\n") + 1]), dtype=float)  # without half a last row
+        episodes = pandas.read_csv(io.StringIO(read_log(folder / "episodes.csv")), dtype=float)
         if episodes.isna().any(axis=None):
             raise ValueError("episodes.csv has a cell that is no number")
         return Run(
@@ -435,6 +442,18 @@ def _interval(statistic, *samples) -> tuple[float, float, float]:
 def signed(number: float) -> str:
     """Two digits after the point, with a minus sign as print has it."""
     return f"{number:.2f}".replace("-", "−")
+
+
+def spread(results: list[float]) -> str:
+    """Mean ± standard deviation over seeds, of one seed the number alone."""
+    if len(results) == 1:
+        return signed(results[0])
+    return f"{signed(np.mean(results))} ± {np.std(results, ddof=1):.2f}"
+
+
+def between(low: float, high: float) -> str:
+    """An interval as a cell."""
+    return f"[{signed(low)}, {signed(high)}]" if np.isfinite(low) else "–"
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

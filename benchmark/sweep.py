@@ -202,8 +202,7 @@ def last_checkpoint(run: Path) -> int:
 
 def is_done(job: Job) -> bool:
     """Whether a run folder has the last checkpoint, which a script writes when everything else is written."""
-    runs = matching_runs(job)
-    return bool(runs) and last_checkpoint(runs[-1]) >= job.last_update
+    return found_state(job)[0] == "done"
 
 
 def is_held(lock: Path) -> bool:
@@ -223,12 +222,13 @@ def found_state(job: Job) -> tuple[str, str]:
     """The state of a job that this process isn't making, and a note, by its run folders."""
     runs = matching_runs(job)
     users = [run for run in runs if is_held(run / "lock")]
-    if is_done(job):
+    last = last_checkpoint(runs[-1]) if runs else 0
+    if last >= job.last_update:
         return "done", ""
     if users:
         return "elsewhere", f"a process is writing to {users[0]}"
-    if runs and last_checkpoint(runs[-1]):
-        return "interrupted", f"can go on from update {last_checkpoint(runs[-1])}"
+    if last:
+        return "interrupted", f"can go on from update {last}"
     return "queued", ""
 
 
@@ -242,8 +242,7 @@ def look(jobs: list[Job]) -> None:
 
 def returns_at(run: Path, steps: list[float]) -> np.ndarray:
     """The mean return of the last 100 episodes that had ended by each of the steps; NaN where none had."""
-    text = (run / "episodes.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))  # without a row that is half written
+    rows = list(csv.DictReader(shared.read_log(run / "episodes.csv").splitlines()))
     ends = np.array([float(row["global_step"]) for row in rows])
     returns = np.array([float(row["episodic_return"]) for row in rows])
     return curve(ends, returns, np.array(steps))
@@ -255,8 +254,12 @@ def caught_signals():
     """A list that collects SIGINT and SIGTERM; they don't end the program."""
     caught = []
     handlers = {}
+
+    def catch(number, frame):
+        caught.append(number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        handlers[number] = signal.signal(number, lambda number, frame: caught.append(number))
+        handlers[number] = signal.signal(number, catch)
     try:
         yield caught
     finally:
@@ -368,10 +371,10 @@ def count_states(jobs: list[Job]) -> str:
     return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in jobs).items())
 
 
-def make_runs(jobs: list[Job], args: Args) -> int:
+def make_runs(jobs: list[Job], workers: int, threads: int | None = None) -> int:
     """Makes the runs. Returns the exit status: 0 if every run is done, 1 if one failed, 128 + n after the signal n."""
     with caught_signals() as stops:
-        Sweep(jobs, args.workers, args.threads, stops).run()
+        Sweep(jobs, workers, threads, stops).run()
     for job in jobs:
         if job.state == "failed":
             print(f"\n{job.name}: {job.note}, which ends with:", file=sys.stderr)
@@ -416,7 +419,7 @@ def main(args: Args) -> int:
             print(f"--task {args.task}: this sweep has the runs 0 to {len(jobs) - 1} only; nothing to do")
             return 0
         jobs = [jobs[args.task]]
-    return make_runs(jobs, args)
+    return make_runs(jobs, args.workers, args.threads)
 
 
 if __name__ == "__main__":

@@ -265,9 +265,11 @@ def sides_of(args: Args, arguments: dict) -> Iterator[tuple[str, Callable[[], di
     yield "script", partial(measure_script, args, args.arguments, args.processes)
     if args.against is not None:
         yield "against", partial(measure_script, args, args.against, 1)
+    if not args.sb3:
+        return
     in_parallel = arguments.get("vectorization") == "async" or "env_threads" in arguments
     for workers in [False, True] if in_parallel else [False]:
-        for name, threads in SB3_THREADS.items() if args.sb3 else []:
+        for name, threads in SB3_THREADS.items():
             key = f"{name}, SubprocVecEnv" if workers else name
             yield key, partial(in_child, measure_sb3, arguments, threads, workers, args)
 

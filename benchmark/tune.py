@@ -26,8 +26,7 @@ import filelock
 import numpy as np
 import sweep
 import tyro
-from report import between
-from shared import difference_interval, fail, identity, in_one_line, last_step, planned_steps, table
+from shared import between, difference_interval, fail, identity, in_one_line, last_step, planned_steps, table
 
 try:
     import optuna
@@ -290,7 +289,7 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
     for trial in best:
         candidates[f"trial {trial.number}"] = make_jobs(args, trial.params, fresh, args.confirm)
     jobs = [job for candidate in candidates.values() for job in candidate]
-    status = sweep.make_runs(jobs, sweep.Args(workers=args.workers))
+    status = sweep.make_runs(jobs, args.workers)
     if status:
         raise SystemExit(status)
     rows = [["environment", "hyperparameters", "mean return", "more than the defaults", "95% interval"]]

@@ -33,7 +33,9 @@ class Drawing:
     """An SVG of given size, in px. Colors are names of COLORS; y grows downwards."""
 
     def __init__(self, width: int, height: int, says: str):
-        self.size, self.says, self.parts = (width, height), says, []
+        self.size = (width, height)
+        self.says = says
+        self.parts = []
 
     def add(self, name: str, content: str = "", style: str = "", **attributes) -> None:
         words = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in attributes.items())
@@ -68,7 +70,8 @@ class Drawing:
 
     def save(self, path: Path) -> None:
         width, height = self.size
-        light, dark = (" ".join(f"--{key}: {pair[i]};" for key, pair in COLORS.items()) for i in (0, 1))
+        light = " ".join(f"--{name}: {color};" for name, (color, _) in COLORS.items())
+        dark = " ".join(f"--{name}: {color};" for name, (_, color) in COLORS.items())
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="drawing" viewBox="0 0 {width} {height}" width="{width}" '
             f'font-family="system-ui, sans-serif">\n<title>{escape(self.says)}</title>\n<style>\n'
@@ -89,15 +92,16 @@ def clipped_objective(folder: Path) -> None:
             log_prob = ratio.log().reshape(1)
             zero = torch.zeros(1)
             sample = ppo.Batch(zero, zero, zero, zero, torch.full((1,), sign), zero)
-            _, debug = ppo.ppo_loss(log_prob, zero, zero, sample, clip_coef, args)
-            objective[i] = -debug["losses/policy_loss"].item()
+            _, metrics = ppo.ppo_loss(log_prob, zero, zero, sample, clip_coef, args)
+            objective[i] = -metrics["losses/policy_loss"].item()
 
         lowest = 0.5 if sign > 0 else -1.5
 
         def place(ratio, value, left=left, lowest=lowest):
             return left + 240 * (ratio - 0.5), 240 - 130 * (value - lowest)
 
-        x0, x1 = left, left + 240
+        x0 = left
+        x1 = left + 240
         edge = 1.2 if sign > 0 else 0.8
         flat = sorted((place(edge, 0)[0], x1 if sign > 0 else x0))
         drawing.box(flat[0], 70, flat[1] - flat[0], 170, fill="orange-soft", color="orange-soft")
@@ -337,8 +341,12 @@ def build_it_curve(folder: Path) -> None:
 
 def other_curves(folder: Path) -> None:
     """The runs of docs/other-environments.md, from their tenth episode on: docs/*_curve.csv of these names."""
-    shown = (("vizdoom", -2, 1, "violet"), ("miniworld", 0, 1, "green"), ("crafter", 0, 4, "orange"))
-    shown += (("airstriker", 8, 13, "blue"),)
+    shown = (
+        ("vizdoom", -2, 1, "violet"),
+        ("miniworld", 0, 1, "green"),
+        ("crafter", 0, 4, "orange"),
+        ("airstriker", 8, 13, "blue"),
+    )
     for name, low, high, color in shown:
         drawing = Drawing(560, 304, f"ppo_atari.py in {name}: mean return of the last 100 episodes, by steps")
         rows = np.loadtxt(DOCS / f"{name}_curve.csv", delimiter=",", skiprows=1)
@@ -389,8 +397,10 @@ def speed_bars(folder: Path) -> None:
     drawing.save(folder / "speed_bars.svg")
 
 
-ALL = (clipped_objective, gae_sum, dones_and_offsets, three_ends, lstm_minibatches, ppo_loop, cartpole_curve)
-ALL += (build_it_curve, other_curves, recipe_curves, speed_bars)
+ALL = (
+    clipped_objective, gae_sum, dones_and_offsets, three_ends, lstm_minibatches, ppo_loop, cartpole_curve,
+    build_it_curve, other_curves, recipe_curves, speed_bars,
+)  # fmt: skip
 
 if __name__ == "__main__":
     for draw in ALL:

@@ -104,9 +104,13 @@ def options(script: str) -> str:
     own = [rows[flag] for flag in flags if rows[flag] != before.get(flag)]
     gone = [f"`{name}`" for name in before if name.startswith("--") and name not in rows]
     text = f"The same as for [`{above}.py`]({above}.md#options)"
-    text += f", without {', '.join(gone)}" if gone else ""
-    joint = ", and with" if gone else ", with"
-    text += f"{joint} these new or changed options:\n\n" + table("| option | default | |", own) if own else ".\n"
+    if gone:
+        text += f", without {', '.join(gone)}"
+    if own:
+        joint = ", and with" if gone else ", with"
+        text += f"{joint} these new or changed options:\n\n" + table("| option | default | |", own)
+    else:
+        text += ".\n"
     return text + "\n" + fold("All options", whole)
 
 
@@ -132,8 +136,9 @@ def lines_of(script: str, name: str, folder: str = "cleanrl") -> list[int]:
 def excerpt(script: str, number: int) -> str:
     """The largest statement of few lines around a line; with those before it, if it has less than three lines."""
     text = source(script).splitlines()
-    for node in ast.walk(tree(script)):  # from large to small
-        for place, statement in enumerate(getattr(node, "body", []) if isinstance(node, ast.stmt | ast.mod) else []):
+    blocks = [node for node in ast.walk(tree(script)) if isinstance(node, ast.stmt | ast.mod) and hasattr(node, "body")]
+    for node in blocks:  # from large to small
+        for place, statement in enumerate(node.body):
             if statement.lineno <= number <= statement.end_lineno < statement.lineno + MOST_LINES:
                 first = statement.lineno
                 before = [other.lineno for other in node.body[:place]]
@@ -151,9 +156,11 @@ def dedented(lines: list[str]) -> list[str]:
 
 def shortened(line: str) -> str:
     """A line; a long one without its comment, but with its tags."""
+    if len(line) <= MOST_COLUMNS:
+        return line
     code, _, comment = line.partition("  # ")
-    tags = " ".join(re.findall(r"\[[\w-]+\]", comment))
-    return line if len(line) <= MOST_COLUMNS else f"{code}  # {tags}" if tags else code
+    tags = [word for word in comment.replace("]", "] ").split() if word.startswith("[") and word.endswith("]")]
+    return f"{code}  # {' '.join(tags)}" if tags else code
 
 
 def code(tag: str) -> str:

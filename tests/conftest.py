@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def bare_command_line(monkeypatch):
-    """merge_arguments reads sys.argv, which otherwise holds pytest's flags."""
+    """Run folders note sys.argv, which otherwise holds pytest's flags."""
     monkeypatch.setattr(sys, "argv", ["ppo.py"])
 
 
@@ -83,7 +83,8 @@ def tool_here(in_tmp_path, capsys):
     def call(tool, *words, status=0, kind="Args"):
         sweep.version_seen.cache_clear()  # a process that is typed anew looks anew
         try:
-            ended = tool.main(tyro.cli(getattr(tool, kind), args=list(map(str, words)))) or 0
+            with sweep.shared.in_one_line():
+                ended = tool.main(tyro.cli(getattr(tool, kind), args=list(map(str, words)))) or 0
         except SystemExit as stop:
             ended = stop.code
         stdout, stderr = capsys.readouterr()
@@ -111,7 +112,7 @@ def chromium():
 
 @pytest.fixture
 def browser(chromium):
-    """With the window, the colours and the log of a new one."""
+    """With the window, the colors and the log of a new one."""
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     chromium.get_log("browser")
