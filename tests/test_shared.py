@@ -80,11 +80,17 @@ def test_a_command_names_no_folder_of_a_machine():
     assert shared.portable(typed) == "python cleanrl/ppo.py --exp-name 'a b' --resume runs/x.py"
 
 
-def test_a_file_stays_whole_when_writing_fails(tmp_path):
+def test_a_file_stays_whole_when_writing_fails(tmp_path, monkeypatch):
     path = tmp_path / "new" / "file.txt"
     shared.write_atomically(path, "old")
-    with pytest.raises(TypeError):
-        shared.write_atomically(path, 3)
+
+    def write_half(path, content):
+        path.write_text("half")
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(type(path), "write_bytes", write_half)
+    with pytest.raises(OSError, match="full"):
+        shared.write_atomically(path, "new")
     assert path.read_text() == "old" and [file.name for file in path.parent.iterdir()] == ["file.txt"]
 
 
@@ -212,7 +218,7 @@ def test_measurements_take_each_others_place(tmp_path):
 # -------------------------------------------------------------------------------------------------------------- Numbers
 
 
-def test_curve_is_the_mean_of_the_last_hundred(tmp_path):
+def test_curve_is_the_mean_of_the_last_hundred():
     rng = np.random.default_rng(2)
     steps, returns = np.sort(rng.integers(0, 1000, 300)), rng.normal(size=300)
     grid = np.linspace(0, 1000, 21)
