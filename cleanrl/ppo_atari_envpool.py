@@ -204,7 +204,7 @@ class Agent(nn.Module):
 
     def get_action(self, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Actions drawn from the policy, (M,): adding Gumbel noise (M, A) to the log-probs and taking the largest is a
-        draw from the softmax (the Gumbel-max trick). With zeros in its place, it is the most probable action."""
+        draw from the softmax (the Gumbel-max trick). With zeros (--deterministic), it is the most probable action."""
         actions, _, _ = self.get_action_and_value(obs, noise)
         return actions
 
@@ -295,7 +295,7 @@ def train(args: Args, run: "Run") -> None:
     parameters = list(agent.parameters())
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     initial_rates = [group["lr"] for group in optimizer.param_groups]
-    run.keep(model=agent, optimizer=optimizer, envs=envs)  # in checkpoints; --resume loads their states here
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # --resume loads all, --evaluate model and envs
     if args.compile:
         agent.compile()  # its forward
 
@@ -313,7 +313,7 @@ def train(args: Args, run: "Run") -> None:
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
         for group, rate in zip(optimizer.param_groups, initial_rates):
-            group["lr"] = rate * remaining if args.anneal_lr else rate  # [core-4]
+            group["lr"] = rate * remaining if args.anneal_lr else group["lr"]  # [core-4]
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
@@ -353,11 +353,11 @@ def train(args: Args, run: "Run") -> None:
                 mb = Batch(*(x.index_select(0, indices) for x in batch))  # faster than x[indices]
                 log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
                 loss, mb_metrics = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
-                logged.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_metrics.items()})
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11]
                 optimizer.step()
+                logged.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_metrics.items()})
             epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[-args.num_minibatches :]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
@@ -674,8 +674,10 @@ class Run:
         self.typed = args  # as checkpoints keep them; in self.args, this machine has decided "auto" and None
         self.args = resolve(args)
         self.machine = prepare(self.args)
+        seed_others(self.args.seed)  # before environments are made
         self.checkpoint = checkpoint  # the last one, to go on from or to record
         self.update = checkpoint["update"] if checkpoint else 0
+        self.is_saved = True  # whether a checkpoint has this update
         self.global_step = checkpoint["global_step"] if checkpoint else 0
         self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
@@ -693,7 +695,7 @@ class Run:
 
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
-        self.kept = objects
+        self.kept.update(objects)
         if self.checkpoint:
             restore(self.checkpoint, **objects)
 
@@ -714,13 +716,16 @@ class Run:
             self.update += 1
             seed_others(args.seed, self.update)
             self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
+            self.is_saved = False
             yield self.update, fresh_episodes
+            self.seconds = time.perf_counter() - self.start_time
             stop = self.stop_signal is not None  # asked once, since a signal can come at any line
             is_planned = self.update in planned
             # With --exact-resume only what was planned is saved: after another checkpoint, a resumed run would begin
             # fresh episodes where an undisturbed one goes on with its own
             if is_planned or (stop and not args.exact_resume):
                 self.save()
+                self.is_saved = True
             last = self.update == args.num_updates
             self.show_status(last=stop or last)
             if stop and not last:
@@ -728,6 +733,12 @@ class Run:
             if is_planned and args.capture_video:
                 self.record_video()
             fresh_episodes = is_planned and args.exact_resume
+
+    def finish(self) -> None:
+        """Says where the run is; saves it first, if train has ended it between two checkpoints."""
+        if not self.is_saved:
+            self.save()
+            self.show_status(last=True)
         print(f"run folder: {self.folder}")
 
     def leave(self) -> None:
@@ -822,6 +833,7 @@ class Run:
         returns = [episode[1] for episode in self.episodes]
         lengths = [episode[2] for episode in self.episodes]
         self.recent_returns = (self.recent_returns + returns)[-100:]
+        metrics = {name: x.item() if hasattr(x, "item") else x for name, x in metrics.items()}  # tensors, too
         metrics = {"charts/reward": np.mean(self.rewards), "charts/SPS": self.global_step / self.seconds, **metrics}
         self.episodes = []
         self.rewards = []
@@ -838,7 +850,7 @@ class Run:
             print("global_step", *self.columns, sep=",", file=self.metrics_file)
         for name in row:
             if name not in self.columns:
-                fail(f"metrics.csv has no column {name}: log it in every update; a resumed run keeps its columns", 1)
+                fail(f"metrics.csv has no column {name}: log it in every update, or math.nan", 1)
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
@@ -919,24 +931,24 @@ class Run:
         except Exception as error:  # no network, no login
             fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
 
-    def print_evaluation(self) -> None:
+    def print_evaluation(self, args: Args, name: str = "evaluation") -> None:
         """Plays the episodes of --evaluate, and writes them to evaluation.csv, in place of earlier ones."""
         path = self.checkpoint["path"]
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        video = folder / "evaluation.mp4" if self.args.capture_video else None
+        video = folder / f"{name}.mp4" if args.capture_video else None
         rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
         returns = []
-        for episode in evaluate(self.checkpoint, self.args, self.args.episodes, video):
+        for episode in evaluate(self.checkpoint, args, args.episodes, video):
             returns.append(episode["r"])
             print(f"episode {len(returns)}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
-            rows.append(f"{path.name},{self.args.seed},{len(returns)},{episode['r']},{episode['l']}")
+            rows.append(f"{path.name},{args.seed},{len(returns)},{episode['r']},{episode['l']}")
         print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
         if video:
             print(f"video: {video}")
         try:
-            write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
+            write_text(folder / f"{name}.csv", "\n".join(rows) + "\n")
         except OSError as error:  # the folder may be read-only
-            print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
+            print(f"warning: {name}.csv is not written: {error}", file=sys.stderr)
 
 
 def restore(checkpoint: dict, **objects) -> None:
@@ -946,6 +958,8 @@ def restore(checkpoint: dict, **objects) -> None:
         try:
             thing.load_state_dict(checkpoint[name])
             for i, group in enumerate(options):  # an optimizer's options stay the script's, which may be edited
+                if "initial_lr" in thing.param_groups[i]:  # but a scheduler goes on from the saved rate
+                    del group["lr"]
                 thing.param_groups[i].update(group)
         except Exception as error:  # what doesn't fit can raise anything
             fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
@@ -1178,9 +1192,10 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     run = Run(args, checkpoint)
     try:
         if args.evaluate is not None:
-            run.print_evaluation()
+            run.print_evaluation(run.args)
         else:
             train(run.args, run)
+            run.finish()
     except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
         if args.debug:
             raise

@@ -131,7 +131,7 @@ class VectorEnv:
         return observations.astype(np.float32), rewards, dones, truncated_obs, episodes
 
     def state_dict(self) -> dict:
-        return get_statistics(self.vector)
+        return get_statistics(self.vector)  # of NormalizeObservation and NormalizeReward, not of other wrappers
 
     def load_state_dict(self, state: dict) -> None:
         set_statistics(self.vector, state)
@@ -215,7 +215,7 @@ class Agent:
 
     def get_action(self, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Actions drawn from the policy, (M,): adding Gumbel noise (M, A) to the logits and taking the largest is a
-        draw from the softmax (the Gumbel-max trick). With zeros in its place, it is the most probable action."""
+        draw from the softmax (the Gumbel-max trick). With zeros (--deterministic), it is the most probable action."""
         return (self.get_logits(obs) + noise).argmax(-1)
 
     def evaluate_actions(self, obs: np.ndarray, actions: np.ndarray):
@@ -242,13 +242,14 @@ class Agent:
 
 
 class Adam:
-    """Kingma & Ba 2015, algorithm 1, on one vector."""
+    """Kingma & Ba 2015, algorithm 1, in place on one vector."""
 
-    def __init__(self, parameters: np.ndarray, lr: float, eps: float, betas=(0.9, 0.999)):
+    def __init__(self, parameters: np.ndarray, lr: float, eps: float):
         self.parameters = parameters
         self.lr = lr
         self.eps = eps
-        self.beta1, self.beta2 = betas
+        self.beta1 = 0.9
+        self.beta2 = 0.999
         self.mean = np.zeros_like(parameters)
         self.variance = np.zeros_like(parameters)
         self.steps = 0
@@ -354,7 +355,7 @@ def train(args: Args, run: "Run") -> None:
     agent = Agent(envs, args)
     optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3]
     initial_rate = optimizer.lr
-    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # in checkpoints; --resume loads their states here
+    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # --resume loads all, --evaluate model and envs
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -367,12 +368,12 @@ def train(args: Args, run: "Run") -> None:
         # Anneal
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
-        optimizer.lr = initial_rate * remaining if args.anneal_lr else initial_rate  # [core-4]
+        optimizer.lr = initial_rate * remaining if args.anneal_lr else optimizer.lr  # [core-4]
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         rng = np.random.default_rng([args.seed, update])
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
-            next_obs = envs.reset(rng.integers(2**31, size=N).tolist())
+            next_obs = envs.reset(rng.integers(2**31, size=N).tolist())  # new environments: repeat set_attr here
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(rng, T, N)
         for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
@@ -401,11 +402,11 @@ def train(args: Args, run: "Run") -> None:
                 mb = Batch(*(x.take(indices, axis=0) for x in batch))  # faster than x[indices]
                 log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
                 d_log_prob, d_entropy, d_value, mb_metrics = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
-                logged.append(mb_metrics)
-                agent.backward(d_log_prob, d_entropy, d_value)
+                agent.backward(d_log_prob, d_entropy, d_value)  # of the latest forward: have no other before it
                 norm = math.sqrt(agent.gradients.vector.dot(agent.gradients.vector))
                 agent.gradients.vector *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
                 optimizer.step(agent.gradients.vector)
+                logged.append(mb_metrics)
             epoch_kl = np.mean([x["losses/approx_kl"] for x in logged[-args.num_minibatches :]])
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
                 break
@@ -465,19 +466,20 @@ def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
     if args.vectorization == "async" and num_envs > 1:
         import atexit
 
-        make_one = partial(make_in_process, make_one, os.getpid())
-        vector = gym.vector.AsyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
+        seeds = np.random.randint(2**31, size=num_envs).tolist()  # of the environments' own random and np.random
+        makers = [partial(make_in_process, make_one, os.getpid(), seed) for seed in seeds]
+        vector = gym.vector.AsyncVectorEnv(makers, autoreset_mode=same_step)
         atexit.register(close_vector, vector)  # Python's own exit waits for processes that nobody has closed
         return vector
     return gym.vector.SyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
 
 
-def make_in_process(make_one, trainer: int) -> gym.Env:
+def make_in_process(make_one, trainer: int, seed: int) -> gym.Env:
     """An environment whose process ignores stop signals: the trainer's process tells it when to end."""
     if os.getpid() != trainer:  # Gymnasium also makes one in the trainer's process, to see its spaces
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        np.random.seed()  # forked processes would all draw the same numbers
+        seed_others(seed)
     env = make_one()
     return gym.wrappers.TransformObservation(env, np.copy, env.observation_space)  # some reuse their array
 
@@ -824,11 +826,11 @@ def read_state(path: Path) -> dict:
     with np.load(path, allow_pickle=False) as content:
         state = json.loads(str(content["state"]))
         for entry in set(content.files) - {"state"}:
-            *folders, name = entry.split("/")
+            names = entry.split("/")
             place = state
-            for folder in folders:
+            for folder in names[:-1]:
                 place = place[folder]
-            place[name] = content[entry]
+            place[names[-1]] = content[entry]
     return state
 
 
@@ -873,8 +875,10 @@ class Run:
         self.typed = args  # as checkpoints keep them; in self.args, this machine has decided "auto" and None
         self.args = resolve(args)
         self.machine = prepare(self.args)
+        seed_others(self.args.seed)  # before environments are made
         self.checkpoint = checkpoint  # the last one, to go on from or to record
         self.update = checkpoint["update"] if checkpoint else 0
+        self.is_saved = True  # whether a checkpoint has this update
         self.global_step = checkpoint["global_step"] if checkpoint else 0
         self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
@@ -892,7 +896,7 @@ class Run:
 
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
-        self.kept = objects
+        self.kept.update(objects)
         if self.checkpoint:
             restore(self.checkpoint, **objects)
 
@@ -913,13 +917,16 @@ class Run:
             self.update += 1
             seed_others(args.seed, self.update)
             self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
+            self.is_saved = False
             yield self.update, fresh_episodes
+            self.seconds = time.perf_counter() - self.start_time
             stop = self.stop_signal is not None  # asked once, since a signal can come at any line
             is_planned = self.update in planned
             # With --exact-resume only what was planned is saved: after another checkpoint, a resumed run would begin
             # fresh episodes where an undisturbed one goes on with its own
             if is_planned or (stop and not args.exact_resume):
                 self.save()
+                self.is_saved = True
             last = self.update == args.num_updates
             self.show_status(last=stop or last)
             if stop and not last:
@@ -927,6 +934,12 @@ class Run:
             if is_planned and args.capture_video:
                 self.record_video()
             fresh_episodes = is_planned and args.exact_resume
+
+    def finish(self) -> None:
+        """Says where the run is; saves it first, if train has ended it between two checkpoints."""
+        if not self.is_saved:
+            self.save()
+            self.show_status(last=True)
         print(f"run folder: {self.folder}")
 
     def leave(self) -> None:
@@ -1021,6 +1034,7 @@ class Run:
         returns = [episode[1] for episode in self.episodes]
         lengths = [episode[2] for episode in self.episodes]
         self.recent_returns = (self.recent_returns + returns)[-100:]
+        metrics = {name: x.item() if hasattr(x, "item") else x for name, x in metrics.items()}  # tensors, too
         metrics = {"charts/reward": np.mean(self.rewards), "charts/SPS": self.global_step / self.seconds, **metrics}
         self.episodes = []
         self.rewards = []
@@ -1037,7 +1051,7 @@ class Run:
             print("global_step", *self.columns, sep=",", file=self.metrics_file)
         for name in row:
             if name not in self.columns:
-                fail(f"metrics.csv has no column {name}: log it in every update; a resumed run keeps its columns", 1)
+                fail(f"metrics.csv has no column {name}: log it in every update, or math.nan", 1)
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
@@ -1118,24 +1132,24 @@ class Run:
         except Exception as error:  # no network, no login
             fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
 
-    def print_evaluation(self) -> None:
+    def print_evaluation(self, args: Args, name: str = "evaluation") -> None:
         """Plays the episodes of --evaluate, and writes them to evaluation.csv, in place of earlier ones."""
         path = self.checkpoint["path"]
         folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        video = folder / "evaluation.mp4" if self.args.capture_video else None
+        video = folder / f"{name}.mp4" if args.capture_video else None
         rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
         returns = []
-        for episode in evaluate(self.checkpoint, self.args, self.args.episodes, video):
+        for episode in evaluate(self.checkpoint, args, args.episodes, video):
             returns.append(episode["r"])
             print(f"episode {len(returns)}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
-            rows.append(f"{path.name},{self.args.seed},{len(returns)},{episode['r']},{episode['l']}")
+            rows.append(f"{path.name},{args.seed},{len(returns)},{episode['r']},{episode['l']}")
         print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
         if video:
             print(f"video: {video}")
         try:
-            write_text(folder / "evaluation.csv", "\n".join(rows) + "\n")
+            write_text(folder / f"{name}.csv", "\n".join(rows) + "\n")
         except OSError as error:  # the folder may be read-only
-            print(f"warning: evaluation.csv is not written: {error}", file=sys.stderr)
+            print(f"warning: {name}.csv is not written: {error}", file=sys.stderr)
 
 
 def restore(checkpoint: dict, **objects) -> None:
@@ -1145,6 +1159,8 @@ def restore(checkpoint: dict, **objects) -> None:
         try:
             thing.load_state_dict(checkpoint[name])
             for i, group in enumerate(options):  # an optimizer's options stay the script's, which may be edited
+                if "initial_lr" in thing.param_groups[i]:  # but a scheduler goes on from the saved rate
+                    del group["lr"]
                 thing.param_groups[i].update(group)
         except Exception as error:  # what doesn't fit can raise anything
             fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
@@ -1378,9 +1394,10 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     run = Run(args, checkpoint)
     try:
         if args.evaluate is not None:
-            run.print_evaluation()
+            run.print_evaluation(run.args)
         else:
             train(run.args, run)
+            run.finish()
     except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
         if args.debug:
             raise

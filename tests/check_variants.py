@@ -29,7 +29,7 @@ SCRIPTS = {
     "ppo_numpy": (460, 16, """
         imports Player.__init__ Player.act CHECKPOINT OUT_OF_MEMORY write_state read_state is_finite episode_seeds
         resolve prepare check_device orthogonal Arrays take_arrays SummaryWriter"""),
-    "ppo_continuous_action_numpy": (481, 16, """
+    "ppo_continuous_action_numpy": (482, 16, """
         imports Player.__init__ Player.act CHECKPOINT OUT_OF_MEMORY write_state read_state is_finite episode_seeds
         resolve prepare check_device orthogonal Arrays take_arrays SummaryWriter"""),
     "ppo_atari": (430, 12, "PICTURES prepare keep_freed_memory report_sticky_actions"),
@@ -203,7 +203,7 @@ def excluded_construct(node: ast.AST) -> str | None:
         if called in ("eval", "exec") or (called.startswith("vars(") and called.endswith(".update")):
             return f"calls {called}"
     if isinstance(node, ast.Attribute) and node.attr.startswith("_") and node.attr[1] != "_":
-        if ast.unparse(node.value) != "self" and node.attr not in ("_asdict", "_exit", "_fields", "_make", "_replace"):
+        if ast.unparse(node.value) != "self" and node.attr not in ("_exit", "_fields"):
             return f"uses the private name {node.attr}"
     if isinstance(node, ast.Import | ast.ImportFrom):
         names = [getattr(node, "module", None)] + [alias.name for alias in node.names]

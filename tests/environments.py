@@ -51,10 +51,14 @@ class Random(gym.Env):
 
 
 class Careless(Random):
-    """Draws from numpy's global generator, which Gymnasium doesn't seed."""
+    """Draws from numpy's global generator, which Gymnasium doesn't seed, also when it is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = np.random.random()
 
     def observe(self):
-        return np.random.random(3).astype(np.float32)
+        return (self.shift + np.random.random(3)).astype(np.float32)
 
 
 class Doors(gym.Env):

@@ -156,7 +156,7 @@ class Cue(Pixels):
 
 
 class Clock(Pixels):
-    """A frame's grey level is 20 times the number of steps in the episode; a time limit cuts it after 5. No rewards."""
+    """A frame's gray level is 20 times the number of steps in the episode; a time limit cuts it after 5. No rewards."""
 
     action_space = gym.spaces.Discrete(3)
 

@@ -94,7 +94,7 @@ def test_a_kept_agent_plays_as_the_run_did(script, agents_here, monkeypatch):
     assert len(agents.play(agent, 3, seed=1)) == 3
 
 
-def test_a_program_that_a_run_folder_names_is_not_started(agents_here, tmp_path):
+def test_a_program_that_a_run_folder_names_is_not_started(agents_here):
     run = train("ppo_numpy")
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"script": "../mine"}))

@@ -221,7 +221,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train):
     assert_resumes(ppo, train(total_timesteps=128, checkpoints=2, exact_resume=True, **options), after=2)
 
 
-def test_evaluation_plays_with_the_state(train, spy, monkeypatch):
+def test_evaluation_plays_with_the_state(train, spy):
     folder = train(env_id="Cue-v0", total_timesteps=32)
     checkpoint = ppo.load_checkpoint(folder)
     checkpoint["model"] = random_agent(2).state_dict()

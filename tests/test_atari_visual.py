@@ -38,7 +38,8 @@ def curve(panel):
 
 def bar(panel, color):
     """Rows and length, in pixels, of the bars of a color; text covers a part of them."""
-    lengths = [np.ptp(columns) + 1 if len(columns := np.flatnonzero(x)) else 0 for x in (panel == color).all(-1)]
+    columns = [np.flatnonzero(row) for row in (panel == color).all(-1)]
+    lengths = [np.ptp(one) + 1 if len(one) else 0 for one in columns]
     return np.flatnonzero(lengths), max(lengths)
 
 

@@ -53,6 +53,7 @@ SCRIPTS = {
     "14_epsilon_mixture": ["ppo", "ppo_atari", "ppo_procgen"],
     "15_another_optimizer": [*VECTORS, *PIXELS, *BATCHED],
     "16_option_below_zero": ["ppo", "ppo_multidiscrete"],
+    "17_gradient_norm": [*VECTORS, *PIXELS[:3], *BATCHED],
 }
 # `make test` trains all edits of ppo.py, and of other scripts those that would fail first; `make test-changes` all
 FIRST = ("02_module_added", "04_temperature")
@@ -163,6 +164,38 @@ def test_a_change_works(in_tmp_path, change, script):
     if change == "12_forward_hook":
         assert columns["charts/calls"][0] >= args.num_steps  # acting calls the network too
         assert np.all(np.diff(columns["charts/calls"]) >= args.num_steps)
+    if change == "17_gradient_norm":
+        assert (columns["losses/gradient_norm"] > 0).all() and np.isfinite(columns["losses/last_loss"]).all()
+
+
+def test_a_scheduler_goes_on_where_it_was(in_tmp_path):
+    path = edited("ppo", "18_scheduler", in_tmp_path)
+    options = {"anneal_lr": False, "exact_resume": True, "checkpoints": 3}
+    module, _, whole = train("ppo", path, **options)
+    rates = metrics(whole)["charts/learning_rate"]
+    assert rates == pytest.approx([2.5e-4, 2.5e-4 * 0.99, 2.5e-4 * 0.99**2])
+    (whole / "checkpoints" / "3.pt").rename(in_tmp_path / "3.pt")
+    module.main(module.Args(resume=str(whole)))
+    assert (metrics(whole)["charts/learning_rate"] == rates).all()
+    before = torch.load(in_tmp_path / "3.pt", weights_only=True)
+    after = torch.load(whole / "checkpoints" / "3.pt", weights_only=True)
+    assert all(torch.equal(before["model"][name], after["model"][name]) for name in after["model"])
+    assert before["scheduler"] == after["scheduler"]
+
+
+@pytest.mark.parametrize("script", ["ppo", pytest.param("ppo_atari_multigpu", marks=pytest.mark.seldom)])
+def test_a_run_that_train_ends_is_saved(in_tmp_path, monkeypatch, capsys, script):
+    module = load_script(edited(script, "19_early_stop", in_tmp_path))
+    note = module.Run.note
+
+    def note_more(run, rewards, episodes):
+        note(run, rewards, episodes)
+        run.recent_returns = [500.0] * 100
+
+    monkeypatch.setattr(module.Run, "note", note_more)
+    folder = module.main(module.Args(**TINY | ENVIRONMENTS[script]))
+    assert [path.name for path in folder.glob("checkpoints/*")] == ["1.pt"] and len(rows(folder, "metrics.csv")) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"run folder: {folder}"
 
 
 def test_normalization_is_kept_by_resume_and_frozen_in_evaluation(in_tmp_path):

@@ -162,9 +162,10 @@ def test_a_missing_package_is_named(refused, monkeypatch):
 
 
 def test_an_error_of_another_package_that_says_little_names_its_place(refused, monkeypatch):
-    monkeypatch.setattr(
-        environments_cli.Constant, "reset", lambda *_, **__: (_ for _ in ()).throw(NotImplementedError())
-    )
+    def reset(self, **options):
+        raise NotImplementedError
+
+    monkeypatch.setattr(environments_cli.Constant, "reset", reset)
     line = refused("--env-id", "Constant-v0")
     assert "NotImplementedError" in line and "test_command_line.py, line" in line and "--debug" in line
 
@@ -267,7 +268,7 @@ def test_a_cut_or_foreign_checkpoint_is_named(refused, half):
     assert "20.pt: not a whole checkpoint" in refused("--evaluate", "runs/half")
 
 
-def test_a_checkpoint_of_another_network_or_environment_does_not_fit(half, refused, capsys):
+def test_a_checkpoint_of_another_network_or_environment_does_not_fit(half, refused):
     assert "doesn't fit" in refused("--evaluate", "runs/half", "--env-id", "CartPole-v1")
 
 
@@ -277,7 +278,7 @@ def test_a_checkpoint_whose_environment_imports_a_module_is_asked_about(refused,
     assert "antigravity:Flying-v0 imports a module" in refused("--evaluate", "runs/half/checkpoints/20.pt")
 
 
-def test_an_option_that_came_later_has_its_default(half, monkeypatch):
+def test_an_option_that_came_later_has_its_default(half):
     saved = state(half, 20)
     del saved["args"]["max_grad_norm"]
     torch.save(saved, half / "checkpoints" / "20.pt")

@@ -303,7 +303,12 @@ def test_a_gradient_that_a_process_lacks_counts_as_0(monkeypatch):
 def test_every_update_begins_with_the_first_ones_weights_and_buffers(in_tmp_path, monkeypatch):
     sent = []
     broadcast = torch.distributed.broadcast
-    monkeypatch.setattr(ppo.dist, "broadcast", lambda tensor, first: sent.append(tensor) or broadcast(tensor, first))
+
+    def noted_broadcast(tensor, first):
+        sent.append(tensor)
+        return broadcast(tensor, first)
+
+    monkeypatch.setattr(ppo.dist, "broadcast", noted_broadcast)
     folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 96}))
     assert len(sent) == 3 * len(state(folder, 3)["model"])
 

@@ -288,7 +288,7 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
     typed = ["--evaluate", str(folder), "--episodes", "2"]
     type_here(*typed, "--eval-start-level", 3, "--eval-num-levels", 1, script=SCRIPT)
     stdout, stderr = capsys.readouterr()
-    assert stderr == ""
+    assert stderr == "" and len(rows(folder, "evaluation_test_levels.csv")) == 2
     for part in stdout.split("on the test levels, which training never saw:\n"):
         assert part.count("episode ") == 2 and part.count(f"of {folder}/checkpoints/6.pt") == 1
     type_here(*typed, "--capture-video", "--deterministic", script=SCRIPT)

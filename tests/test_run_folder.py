@@ -138,6 +138,20 @@ def test_a_new_metric_in_the_middle_is_named_and_a_missing_one_is_nan(in_tmp_pat
     assert rows(folder, "metrics.csv")[1]["losses/entropy"] == "nan"
 
 
+def test_updates_may_go_unlogged(in_tmp_path, monkeypatch):
+    whole = rows(train(exp_name="whole"), "episodes.csv", ["seconds"])
+    log = ppo.Run.log
+
+    def log_even(self, metrics):
+        if self.update % 2 == 0:
+            log(self, metrics)
+
+    monkeypatch.setattr(ppo.Run, "log", log_even)
+    folder = train()
+    assert [int(row["global_step"]) for row in rows(folder, "metrics.csv")] == list(range(96, 1921, 96))
+    assert rows(folder, "episodes.csv", ["seconds"]) == whole
+
+
 # ----------------------------------------------------------------------------------------------------- Status line
 
 

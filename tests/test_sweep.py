@@ -14,7 +14,6 @@ from tests.fake_runs import updates, wait_until
 
 ROOT = Path(__file__).parents[1]
 FAKE = ROOT / "tests" / "fake_ppo.py"
-NUMPY = f"python {ROOT / 'cleanrl' / 'ppo_numpy.py'}"
 ONE = ["--env-ids", "A", "--num-seeds", "1"]
 
 
@@ -159,7 +158,7 @@ def test_the_furthest_of_several_folders_goes_on():
     run(*ONE)
     (folder,) = runs()
     (folder / "checkpoints" / "20.npz").rename(folder / "checkpoints" / "9.npz")
-    shutil.copytree(folder, newer := folder.with_name("A__fake_ppo__1__9"))
+    newer = shutil.copytree(folder, folder.with_name("A__fake_ppo__1__9"))
     (newer / "checkpoints" / "9.npz").unlink()
     stdout, _ = run(*ONE)
     assert "resumed from update 9" in stdout
