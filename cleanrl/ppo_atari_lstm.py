@@ -149,7 +149,7 @@ class EpisodicLife(gym.Wrapper):
             observation, info = self.play(0)  # [atari-3] a no-op, and the next life is there
         for action in self.opening:  # [atari-4]
             observation, opening_info = self.play(action)
-            info = {**info, **opening_info}
+            info = {**info, **opening_info}  # keeps the statistics of a game that ended in it
         self.game_over = False
         self.lives = self.env.unwrapped.ale.lives()
         return observation, info
