@@ -1030,7 +1030,7 @@ class Run:
             print("global_step", *self.columns, sep=",", file=self.metrics_file)
         for name in row:
             if name not in self.columns:
-                fail(f"metrics.csv has no column {name}: log it in every update, or math.nan", 1)
+                fail(f"metrics.csv has no column {name}: log it in every update, if only as math.nan", 1)
         values = [row.get(name, math.nan) for name in self.columns]
         print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
         steps = self.update * self.args.num_steps  # of each environment
