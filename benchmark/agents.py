@@ -42,8 +42,6 @@ EPISODES = 10  # of which the gallery gives the mean; the first of them is in th
 CLIP_SECONDS = 12  # of an episode, at most, in the gallery
 LONG = 60  # seconds of an episode that is shown from its middle on: games begin slowly
 STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "PongNoFrameskip", "coinrun"]  # in the README
-STRIP_SECONDS = 6
-STRIP_FPS = 15
 STRIP_SIZE = 200  # pixels
 
 
@@ -301,8 +299,8 @@ def write_strip(video: Path, picture: Path) -> None:
 
     _, duration = imageio_ffmpeg.count_frames_and_secs(str(video))
     size = STRIP_SIZE
-    filters = f"fps={STRIP_FPS},scale=-1:{size}:flags=lanczos,crop='min(iw,{size})':{size},pad={size}:{size}:-1:-1"
-    options = f"-t {STRIP_SECONDS} -c:v libwebp_anim -loop 0 -quality 45 -compression_level 6"
+    filters = f"fps=15,scale=-1:{size}:flags=lanczos,crop='min(iw,{size})':{size},pad={size}:{size}:-1:-1"
+    options = "-t 6 -c:v libwebp_anim -loop 0 -quality 45 -compression_level 6"
     ffmpeg(video, picture, options, first_second(duration), filters)
 
 

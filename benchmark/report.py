@@ -117,6 +117,8 @@ def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
         exp_name, _, env_id = group
         for _, kind in sorted(groups[group].items()):
             names = differing([runs[0] for runs in groups[group].values()]) | {"changed_on_resume"}
+            if len({run.release for run in runs if run.exp_name == exp_name}) > 1:
+                names.add("version")  # every row says which
             theirs = published.get((kind[0].script, env_id), {})
             if theirs:  # then whatever isn't as published is said
                 names |= kind[0].settings.keys()
@@ -167,8 +169,7 @@ def summary_table(tables: dict[str, list[Row]]) -> str:
         if rows and not script.endswith("_numpy") and any(theirs[name] for name in PUBLISHED):
             chosen.append(min(rows, key=lambda row: (len(row.runs[0].settings), -len(row.runs))))
     header, *cells = result_cells(chosen, without=("95% interval", "CleanRL, EnvPool with XLA"))
-    cells = [[*line, f"{row.runs[0].script}.py"] for row, line in zip(chosen, cells)]
-    return markdown([*header, "script"], cells)
+    return markdown([*header, "script"], [[*line, f"{row.runs[0].script}.py"] for row, line in zip(chosen, cells)])
 
 
 def faster(measured: dict, key: str, base: str) -> str:
@@ -256,7 +257,8 @@ def draw(rows: list[Row], path: Path) -> None:
     plt = shared.pictures()
     columns = min(len(rows), 4)
     height = (len(rows) + columns - 1) // columns
-    figure = plt.figure(figsize=(4 * columns, 3 * height))
+    title_lines = max(row.label.count(", ") for row in rows)
+    figure = plt.figure(figsize=(4 * columns, max(3, 2.4 + 0.25 * title_lines) * height))
     for i, row in enumerate(rows):
         panel = figure.add_subplot(height, columns, i + 1)
         draw_curves(panel, row.runs, "tab:blue")

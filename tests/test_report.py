@@ -268,6 +268,12 @@ def test_results_on_levels_are_kept_and_told_by_step(report_here, tmp_path, monk
     assert table in (tmp_path / "report" / "tables.md").read_text()
 
 
+def test_only_rows_of_release_0_2_name_no_release():
+    for rows in report.rows_of(shared.kept_runs("results")).values():
+        for row in rows:
+            assert f"release {row.runs[0].release}" in row.label or row.runs[0].release == "0.2"
+
+
 def test_the_pages_have_the_tables_that_the_kept_runs_give():
     text = report.all_tables(report.rows_of(shared.kept_runs("results")), report.comparisons())
     stale = []
