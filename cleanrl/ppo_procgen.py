@@ -692,7 +692,7 @@ class Run:
         seed_others(self.args.seed)  # before environments are made
         self.checkpoint = checkpoint  # the last one, to go on from or to record
         self.update = checkpoint["update"] if checkpoint else 0
-        self.is_saved = True  # whether a checkpoint has this update
+        self.is_saved = True  # whether nothing was learned since the last checkpoint
         self.global_step = checkpoint["global_step"] if checkpoint else 0
         self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
