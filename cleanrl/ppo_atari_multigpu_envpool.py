@@ -1159,7 +1159,8 @@ class SharedRun(Run):
         self.stop_signal = max(received for _, _, received in noted) or None
         if self.is_first:
             super().log(metrics)
-        else:
+        else:  # in all the same, for those who let it decide something
+            self.recent_returns = (self.recent_returns + [episode[1] for episode in self.episodes])[-100:]
             self.episodes = []
             self.rewards = []
 

@@ -218,6 +218,16 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path, capsys):
     assert len(rows(folder, "metrics.csv")) == reached + 2
 
 
+def test_a_run_that_ends_itself_by_its_returns_ends_in_all_processes(in_tmp_path):
+    log = "        run.log(metrics)\n"
+    stop = "        if len(run.recent_returns) >= 20:\n            break\n"
+    Path("mine.py").write_text(SCRIPT.read_text("utf-8").replace(log, log + stop))
+    end(torchrun("mine.py", *words(**SMALL)))
+    (folder,) = Path("runs").iterdir()
+    updates = len(rows(folder, "metrics.csv"))
+    assert updates < 20 and (folder / "checkpoints" / f"{updates}.pt").is_file()
+
+
 def test_a_second_signal_to_a_process_that_torchrun_did_not_start_ends_it(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     before = signal.getsignal(signal.SIGTERM)
