@@ -1252,6 +1252,7 @@ class SharedRun(Run):
         choose_gpu(resolve(args))
         super().__init__(args, checkpoint)
         self.is_first = dist.get_rank() == 0
+        seed_others(self.args.seed, 0, dist.get_rank())  # environments draw other numbers in each process
         self.received = 0  # signal to this process; stop_signal is what all have agreed on, in log
         world_size = dist.get_world_size()
         minibatch_size = args.batch_size // args.num_minibatches
@@ -1272,6 +1273,11 @@ class SharedRun(Run):
         torchrun_note().write_text(str(self.folder), "utf-8")
         if dist.get_world_size() == 1:
             print("runs as one process; start the script with torchrun for more")
+
+    def updates(self) -> Iterator[tuple[int, bool]]:
+        for update, fresh_episodes in super().updates():
+            seed_others(self.args.seed, update, dist.get_rank())
+            yield update, fresh_episodes
 
     def close(self) -> None:
         super().close()

@@ -160,6 +160,19 @@ def test_each_rank_has_seeds_of_its_own(pair):
     assert len(seeds) == len(set(seeds)) == 4 * 4  # at the start and after each checkpoint but the last
 
 
+def test_each_rank_seeds_numpy_on_its_own(in_tmp_path, monkeypatch):
+    drawn = []
+    for rank in (0, 1):
+        run = ppo.SharedRun(ppo.resolve(ppo.Args(**SMALL)))
+        monkeypatch.setattr(ppo.dist, "get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr(run, "open", lambda: None)
+        next(run.updates())
+        drawn.append(np.random.random())
+        monkeypatch.undo()
+        ppo.dist.destroy_process_group()
+    assert drawn[0] != drawn[1]
+
+
 def test_rank_0_logs_the_episodes_and_rewards_of_all(pair):
     folder, notes = pair
     steps = [int(row["global_step"]) for row in rows(folder, "episodes.csv")]
