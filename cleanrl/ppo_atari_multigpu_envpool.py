@@ -452,6 +452,11 @@ RANGES = {  # smallest and largest value of options, also of the other scripts'
 
 
 # ----------------------------------------------------------------------------------------------- Environments
+def return_so_far(envs: VectorEnv) -> float:
+    """The return of the first environment's episode until now."""
+    return float(envs.game_returns[0])
+
+
 def share_of_cores() -> int:
     """This process's share of the cores: torchrun may have started several on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -583,7 +588,7 @@ class Player:
             obs, _, _, _, episodes = self.step(self.act(obs))
             if episodes:
                 return episodes[0]
-        total = float(self.envs.vector.get_attr("episode_returns")[0])
+        total = return_so_far(self.envs)
         print(f"episode stopped after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
         return {"r": total, "l": LONGEST_EPISODE}
 

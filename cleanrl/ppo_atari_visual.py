@@ -561,6 +561,11 @@ def set_statistics(vector: gym.vector.VectorEnv, statistics: dict) -> None:
         vector.set_attr(name, running)
 
 
+def return_so_far(envs: VectorEnv) -> float:
+    """The return of the first environment's episode until now."""
+    return float(envs.vector.get_attr("episode_returns")[0])
+
+
 def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
     """Lets NormalizeObservation and NormalizeReward use what they have learned, and learn nothing more."""
     for env in vector.envs:
@@ -747,7 +752,7 @@ class Player:
             obs, _, _, _, episodes = self.step(actions)
             if episodes:
                 return episodes[0]
-        total = float(self.envs.vector.get_attr("episode_returns")[0])
+        total = return_so_far(self.envs)
         print(f"episode stopped after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
         return {"r": total, "l": LONGEST_EPISODE}
 

@@ -517,6 +517,11 @@ def picture(envs: VectorEnv) -> np.ndarray:
     return envs.vector.get_info()[0]["rgb"]
 
 
+def return_so_far(envs: VectorEnv) -> float:
+    """The return of the first environment's episode until now."""
+    return float(envs.episodic_returns[0])
+
+
 # ------------------------------------------------------------------------------------------------- Evaluation
 class Player:
     """A trained agent and an environment of its own, as --evaluate, videos and other programs use them.
@@ -568,7 +573,7 @@ class Player:
             obs, _, _, _, episodes = self.step(self.act(obs))
             if episodes:
                 return episodes[0]
-        total = float(self.envs.vector.get_attr("episode_returns")[0])
+        total = return_so_far(self.envs)
         print(f"episode stopped after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
         return {"r": total, "l": LONGEST_EPISODE}
 

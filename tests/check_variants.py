@@ -38,7 +38,7 @@ SCRIPTS = {
     "ppo_atari_lstm": (460, 10, "Player.__init__ Player.reset Player.act Player.step check_arguments"),
     "ppo_atari_envpool": (460, 12, """
         make_vector make_in_process step_vector close_vector ended_episodes get_statistics set_statistics
-        share_of_cores check_environment"""),
+        return_so_far share_of_cores check_environment"""),
     "ppo_atari_multigpu": (460, 12, """
         imports SharedRun join_processes choose_gpu from_first torchrun_note resume_after_restart fail main
         __main__"""),
@@ -47,8 +47,8 @@ SCRIPTS = {
         __main__"""),
     "ppo_procgen": (460, 16, """
         ACTION_SPACES RANGES NO_LEVEL MODES make_vector make_in_process step_vector make_games load_procgen
-        close_vector ended_episodes get_statistics set_statistics picture is_picture parts check_spaces level_range
-        test_levels check_levels check_environment prepare report_sticky_actions ProcgenRun main"""),
+        close_vector ended_episodes get_statistics set_statistics picture return_so_far is_picture parts check_spaces
+        level_range test_levels check_levels check_environment prepare report_sticky_actions ProcgenRun main"""),
 }  # fmt: skip
 
 

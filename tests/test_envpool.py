@@ -305,6 +305,15 @@ def test_a_mistake_gets_one_line_and_creates_nothing(refusal, monkeypatch, argum
     assert said in refusal(ppo, **{"env_id": "Pong-v5", "device": "cpu"} | arguments)
 
 
+def test_an_episode_that_never_ends_is_broken_off(train, monkeypatch, spy):
+    folder, steps = train(), spy(ppo.VectorEnv, "step")
+    monkeypatch.setattr(ppo, "LONGEST_EPISODE", 1)
+    ppo.main(ppo.Args(evaluate=str(folder), episodes=1))
+    (episode,) = rows(folder, "evaluation.csv")
+    assert float(episode["episodic_return"]) == pytest.approx(float(steps[-1].result[1][0]))
+    assert episode["episodic_length"] == "1"
+
+
 def test_an_evaluation_needs_no_compiler():
     assert not ppo.for_evaluation(ppo.Args(compile=True)).compile
 

@@ -301,6 +301,13 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
     assert whole and picture.shape == (512, 512, 3) and picture.std() > 10  # the game, drawn for people
 
 
+def test_an_episode_that_never_ends_is_broken_off(in_tmp_path, monkeypatch):
+    folder = train(checkpoints=1)
+    monkeypatch.setattr(ppo, "LONGEST_EPISODE", 4)
+    ppo.main(ppo.Args(evaluate=str(folder), episodes=1))
+    assert rows(folder, "evaluation.csv")[0]["episodic_length"] == "4"
+
+
 # Mistakes
 @pytest.mark.parametrize(
     ("flags", "said"),
