@@ -260,8 +260,7 @@ class Adam:
         self.variance += (1.0 - self.beta2) * (gradient * gradient - self.variance)  # the mean of squares
         # Both averages start at zero; dividing by 1 - beta^steps makes up for it
         correction = math.sqrt(1.0 - self.beta2**self.steps)
-        root = np.sqrt(self.variance)
-        root += self.eps * correction
+        root = np.sqrt(self.variance) + self.eps * correction
         self.parameters -= self.lr * correction / (1.0 - self.beta1**self.steps) * self.mean / root
 
     def state_dict(self) -> dict:

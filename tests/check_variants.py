@@ -29,7 +29,7 @@ SCRIPTS = {
     "ppo_numpy": (460, 16, """
         imports Player.__init__ Player.act CHECKPOINT OUT_OF_MEMORY write_state read_state is_finite episode_seeds
         resolve prepare check_device orthogonal Arrays take_arrays SummaryWriter"""),
-    "ppo_continuous_action_numpy": (482, 16, """
+    "ppo_continuous_action_numpy": (481, 16, """
         imports Player.__init__ Player.act CHECKPOINT OUT_OF_MEMORY write_state read_state is_finite episode_seeds
         resolve prepare check_device orthogonal Arrays take_arrays SummaryWriter"""),
     "ppo_atari": (430, 12, "PICTURES prepare keep_freed_memory report_sticky_actions"),
