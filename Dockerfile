@@ -1,7 +1,7 @@
 # Every script in one image, without a display and not as root.
 #
 #     docker build -t ppo .                                         # torch as pip is set up for: mostly with CUDA, 5 GB
-#     docker build --build-arg TORCH_INDEX=ADDRESS -t ppo .         # from this index: pytorch.org names that of CPU builds
+#     docker build --build-arg TORCH_INDEX=ADDRESS -t ppo .         # torch from this index; pytorch.org names the one for CPUs
 #     mkdir -p runs
 #     docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/runs:/app/runs" ppo python cleanrl/ppo.py
 #

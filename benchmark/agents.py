@@ -390,7 +390,7 @@ def play_again(name: str | None) -> None:
         fail(f"{name}: is not in benchmark/agents, which has {', '.join(agent.name for agent in all_agents())}")
     for agent in agents:
         if agent.engine:
-            print(f"{agent.name}: needs {agent.engine}, see docs/ppo_continuous_action.md; its videos stay as they are")
+            print(f"{agent.name}: needs {agent.engine}, see docs/ppo_continuous_action_numpy.md; its videos stay")
         else:
             show(agent)
     rebuild()

@@ -83,7 +83,7 @@ class Args:
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
-    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: torch's default
+    num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
     precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster; in fp32 GPUs use TF32 for convolutions
     env_threads: int | None = None  # CPU threads of EnvPool, on which no result depends; None: its share of the cores
     compile: bool = False  # compile the policy by torch.compile, which takes a minute or two at the start

@@ -88,7 +88,7 @@ class Args:
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
-    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: torch's default
+    num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
     precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster; in fp32 GPUs use TF32 for convolutions
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 
@@ -393,7 +393,7 @@ def train(args: Args, run: "Run") -> None:
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
-            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())  # new environments: repeat set_attr here
+            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())  # new environments lose what set_attr changed
             next_done = np.ones(N, np.float32)
             lstm_state = agent.initial_state(N)  # (2, N, 128)
         first_state = lstm_state.clone()  # learning starts from it; cloned, since autograd rejects inference tensors

@@ -18,7 +18,7 @@ action, and how much reward it expects.
     python cleanrl/ppo_atari_visual.py --evaluate runs/RUN --capture-video
 
 Parent: ppo_atari.py. Changes: (1) `draw_policy` puts a panel beside the game's picture; (2) `Player` draws it for
-videos, one picture a decision; (3) videos are recorded, unless told not to with --no-capture-video.
+videos, one picture per decision; (3) videos are recorded, unless told not to with --no-capture-video.
 Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
@@ -87,7 +87,7 @@ class Args:
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
-    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: torch's default
+    num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
     precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster; in fp32 GPUs use TF32 for convolutions
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 
@@ -368,7 +368,7 @@ def train(args: Args, run: "Run") -> None:
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
-            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())  # new environments: repeat set_attr here
+            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())  # new environments lose what set_attr changed
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps forward's bf16 weights cached

@@ -150,7 +150,7 @@ class VectorEnv:
         self.update_statistics = True  # evaluation leaves them as they are
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Starts episodes in N new environments, since used ones may reset differently. Returns (N, D)."""
+        """Starts episodes in N new environments: used ones may reset differently. Returns (N, D), D numbers each."""
         if not self.is_new:
             statistics = self.state_dict()
             self.close()
@@ -431,7 +431,7 @@ def train(args: Args, run: "Run") -> None:
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         rng = np.random.default_rng([args.seed, update])
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
-            next_obs = envs.reset(rng.integers(2**31, size=N).tolist())  # new environments: repeat set_attr here
+            next_obs = envs.reset(rng.integers(2**31, size=N).tolist())  # new environments lose what set_attr changed
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(rng, T, N)
         for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next

@@ -165,7 +165,7 @@ class VectorEnv:
         self.action_space = self.vector.single_action_space
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Starts episodes in N new environments, since used ones may reset differently. Returns (N, D)."""
+        """Starts episodes in N new environments: used ones may reset differently. Returns (N, D), D numbers each."""
         if not self.is_new:
             statistics = self.state_dict()
             self.close()
@@ -332,7 +332,7 @@ def train(args: Args, run: "Run") -> None:
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
-            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())  # new environments: repeat set_attr here
+            next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())  # new environments lose what set_attr changed
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode():
@@ -350,7 +350,7 @@ def train(args: Args, run: "Run") -> None:
                     rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs).cpu().numpy()
 
         # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With
-        # dropout or noisy layers, store them while acting, as ppo_atari.py does; BatchNorm would see N samples there.
+        # dropout or noisy layers, store them while acting, as ppo_atari.py does. Acting, BatchNorm sees only N samples.
         b_obs = torch.from_numpy(obs).to(device).flatten(0, 1)  # (T, N, D) to (B, D)
         b_actions = torch.from_numpy(actions).to(device).flatten(0, 1)
         b_masks = torch.from_numpy(masks).to(device).flatten(0, 1)

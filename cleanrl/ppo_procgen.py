@@ -20,7 +20,7 @@
     python cleanrl/ppo_procgen.py --evaluate runs/RUN
     python cleanrl/ppo_procgen.py --env-id starpilot --num-levels 200 --eval-start-level 200
 
-Parent: ppo_atari.py. Changes: (1) Procgen steps all copies of a game at once, in color, and tells of no time limits, so
+Parent: ppo_atari.py. Changes: (1) Procgen steps all copies of a game at once, in color, and reports no time limits, so
 --vectorization and --bootstrap-truncated are gone; (2) rewards are scaled by running statistics; (3) IMPALA's residual
 network; (4) training can keep to some levels and be evaluated on others; (5) train-procgen's settings.
 Details: core-1 to core-12, atari-9, cont-8, cont-9, impala, aux-1 (--anneal-clip), aux-3 (--target-kl).
@@ -92,7 +92,7 @@ class Args:
     # speed
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
-    num_threads: int | None = None  # CPU threads of torch, which change the last bits; None: torch's default
+    num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
     precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256 units; bf16 is faster
 
     @property
