@@ -350,7 +350,7 @@ def train(args: Args, run: "Run") -> None:
                     rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs).cpu().numpy()
 
         # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With
-        # dropout or noisy layers, store them while acting, as ppo_atari.py does. Acting, BatchNorm sees only N samples.
+        # dropout or noisy layers, store them while acting, as ppo_atari.py does. BatchNorm then sees only N samples.
         b_obs = torch.from_numpy(obs).to(device).flatten(0, 1)  # (T, N, D) to (B, D)
         b_actions = torch.from_numpy(actions).to(device).flatten(0, 1)
         b_masks = torch.from_numpy(masks).to(device).flatten(0, 1)
