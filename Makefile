@@ -3,7 +3,7 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-details test-changes test-slurm test-docker test-environments results gallery docs lock clean
+.PHONY: train watch test check test-details test-changes test-gpu test-slurm test-docker test-environments results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -30,6 +30,10 @@ test-details: .venv/test
 test-changes: .venv/test
 	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py
 	$(BIN)/python -m pytest -q -m seldom tests/test_envpool.py
+
+# Each torch script twice on a GPU, with a torch that finds one
+test-gpu: .venv/test
+	$(BIN)/python -m pytest -rs tests/on_gpu.py
 
 # A real Slurm on this machine, as root: apt-get install slurmctld slurmd slurm-client munge
 test-slurm: .venv/test

@@ -1,0 +1,40 @@
+"""The torch scripts on a GPU. `make test-gpu` runs it where torch finds one."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import assert_resumes, assert_same_logs, assert_same_state, checkpoints, run, state
+
+DEVICE = "cuda"
+SCRIPTS = Path(__file__).parents[1] / "cleanrl"
+SMALL = {"device": DEVICE, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "total_timesteps": 256}  # 4 updates
+
+if not torch.cuda.is_available():
+    pytest.skip("torch finds no GPU", allow_module_level=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ppo", "ppo_multidiscrete", "ppo_continuous_action", "ppo_atari", "ppo_atari_lstm", "ppo_atari_envpool",
+     "ppo_procgen"],
+)  # fmt: skip
+def test_a_run_repeats_bit_for_bit_and_goes_on_on_a_cpu(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = importlib.import_module(name)
+    arguments = script.Args(**SMALL, checkpoints=2, exact_resume=True)
+    one, other = script.main(arguments), script.main(arguments)
+    assert_same_logs(one, other)
+    assert_same_state(state(one, 4), state(other, 4))
+    assert_resumes(script, one, 2)
+    script.main(script.Args(resume=str(one), device="cpu", total_timesteps=320))
+    assert checkpoints(one) == [2, 4, 5]
+
+
+def test_two_processes_share_a_gpu(tmp_path):
+    torchrun = ["torch.distributed.run", "--standalone", "--nnodes=1", "--nproc_per_node=2"]
+    typed = ["--device", DEVICE, "--backend", "gloo", "--device-ids", "0", "0", "--total-timesteps", "2048"]
+    run(*torchrun, str(SCRIPTS / "ppo_atari_multigpu.py"), *typed, script="-m", cwd=tmp_path)
+    (folder,) = tmp_path.glob("runs/*")
+    assert checkpoints(folder) == [2]
