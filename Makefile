@@ -31,7 +31,7 @@ test-changes: .venv/test
 	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py
 	$(BIN)/python -m pytest -q -m seldom tests/test_envpool.py
 
-# Each torch script twice on a GPU, with a torch that finds one
+# The torch scripts on a GPU, with a torch that finds one: whether runs repeat and resume
 test-gpu: .venv/test
 	$(BIN)/python -m pytest -rs tests/on_gpu.py
 

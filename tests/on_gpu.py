@@ -1,15 +1,12 @@
 """The torch scripts on a GPU. `make test-gpu` runs it where torch finds one."""
 
 import importlib
-from pathlib import Path
 
 import pytest
 import torch
-from helpers import assert_resumes, assert_same_logs, assert_same_state, checkpoints, run, state
+from helpers import SCRIPT, assert_resumes, assert_same_logs, assert_same_state, checkpoints, run, state
 
-DEVICE = "cuda"
-SCRIPTS = Path(__file__).parents[1] / "cleanrl"
-SMALL = {"device": DEVICE, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "total_timesteps": 256}  # 4 updates
+SMALL = {"device": "cuda", "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "total_timesteps": 256}  # 4 updates
 
 if not torch.cuda.is_available():
     pytest.skip("torch finds no GPU", allow_module_level=True)
@@ -34,7 +31,7 @@ def test_a_run_repeats_bit_for_bit_and_goes_on_on_a_cpu(name, tmp_path, monkeypa
 
 def test_two_processes_share_a_gpu(tmp_path):
     torchrun = ["torch.distributed.run", "--standalone", "--nnodes=1", "--nproc_per_node=2"]
-    typed = ["--device", DEVICE, "--backend", "gloo", "--device-ids", "0", "0", "--total-timesteps", "2048"]
-    run(*torchrun, str(SCRIPTS / "ppo_atari_multigpu.py"), *typed, script="-m", cwd=tmp_path)
+    typed = ["--device", "cuda", "--backend", "gloo", "--device-ids", "0", "0", "--total-timesteps", "2048"]
+    run(*torchrun, str(SCRIPT.with_name("ppo_atari_multigpu.py")), *typed, script="-m", cwd=tmp_path)
     (folder,) = tmp_path.glob("runs/*")
     assert checkpoints(folder) == [2]
