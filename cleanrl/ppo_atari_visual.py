@@ -88,7 +88,7 @@ class Args:
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
     num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster; in fp32 GPUs use TF32 for convolutions
+    precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster if the CPU has it; in fp32 GPUs use TF32
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 
     @property
@@ -841,6 +841,7 @@ def prepare(args: Args) -> str:
     """Sets threads and determinism of this process. Returns what it computes on."""
     keep_freed_memory()
     report_sticky_actions(args)
+    report_slow_bf16(args)
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
     threads = f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
@@ -866,6 +867,14 @@ def report_sticky_actions(args: Args) -> None:
     sticky = options.get("repeat_action_probability", 0)
     if sticky > 0:
         print(f"sticky actions: with probability {sticky} the game repeats its last action instead of the agent's")
+
+
+def report_slow_bf16(args: Args) -> None:
+    """Says that this processor has no instructions for bfloat16: without them it is several times slower than fp32."""
+    if args.precision == "bf16" and args.device == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        if not any("bf16" in name and has for name, has in capabilities.items()):
+            print("--precision bf16 is slow on this CPU, which has no instructions for it; use the default, fp32")
 
 
 def check_device(args: Args) -> None:

@@ -93,7 +93,7 @@ class Args:
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
     num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the convolutions and the layer of 256 units; bf16 is faster
+    precision: Literal["fp32", "bf16"] = "fp32"  # of all but the last layers; bf16 is faster if the CPU has it
 
     @property
     def batch_size(self) -> int:
@@ -661,6 +661,7 @@ def resolve(args: Args) -> Args:
 def prepare(args: Args) -> str:
     """Sets threads and determinism of this process. Returns what it computes on."""
     keep_freed_memory()
+    report_slow_bf16(args)
     torch.set_num_threads(args.num_threads)
     torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
     threads = f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
@@ -675,6 +676,14 @@ def keep_freed_memory() -> None:
         glibc = ctypes.CDLL(None)
         glibc.mallopt(-4, 0)  # M_MMAP_MAX
         glibc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+
+
+def report_slow_bf16(args: Args) -> None:
+    """Says that this processor has no instructions for bfloat16: without them it is several times slower than fp32."""
+    if args.precision == "bf16" and args.device == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        if not any("bf16" in name and has for name, has in capabilities.items()):
+            print("--precision bf16 is slow on this CPU, which has no instructions for it; use the default, fp32")
 
 
 def check_device(args: Args) -> None:

@@ -32,7 +32,7 @@ SCRIPTS = {
     "ppo_continuous_action_numpy": (481, 16, """
         imports Player.__init__ Player.act CHECKPOINT OUT_OF_MEMORY write_state read_state is_finite episode_seeds
         resolve prepare check_device orthogonal Arrays take_arrays SummaryWriter"""),
-    "ppo_atari": (430, 12, "PICTURES prepare keep_freed_memory report_sticky_actions"),
+    "ppo_atari": (430, 12, "PICTURES prepare keep_freed_memory report_sticky_actions report_slow_bf16"),
     "ppo_atari_visual": (430, 10, """
         imports GRAY DARK BLUE GREEN ORANGE RED draw_policy write Player.__doc__ Player.picture Player.play"""),
     "ppo_atari_lstm": (460, 10, "Player.__init__ Player.reset Player.act Player.step check_arguments"),

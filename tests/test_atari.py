@@ -340,6 +340,13 @@ def test_version_5_of_a_game_skips_frames_once_and_its_sticky_actions_are_report
         make_env(env_id, env_kwargs='{"frameskip": 2}')
 
 
+@pytest.mark.parametrize(("precision", "has_bf16", "said"), [("bf16", 0, True), ("bf16", 1, False), ("fp32", 0, False)])
+def test_bf16_on_a_cpu_without_instructions_for_it_is_reported(precision, has_bf16, said, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "amx_bf16": has_bf16, "cores": 2})
+    ppo.prepare(ppo.Args(precision=precision, device="cpu", num_threads=1))
+    assert ("bf16 is slow on this CPU" in capsys.readouterr().out) == said
+
+
 # Pictures of other environments
 @pytest.mark.parametrize("shape", [(60, 80, 3), (60, 80, 1), (60, 80)])
 def test_pictures_of_any_size_become_gray_frames_and_rewards_stay_as_they_are(shape):
