@@ -198,7 +198,7 @@ def speed_row(measured: dict, key: str, name: str) -> list[str]:
 
 def speed_tables(speeds: dict) -> dict[str, str]:
     """Markdown by the name of the table: what throughput.py measured of each script, short names first. "short_speed"
-    has some scripts, each against the faster of stable-baselines3's settings. Rows of another release say so."""
+    has some scripts at their defaults, next to stable-baselines3's faster setting. Rows of another release say so."""
     tables = {name: [] for name in SPEED_TABLES}
     short = {}
     for measurement in sorted(speeds, key=lambda name: (len(name), name)):
@@ -211,15 +211,15 @@ def speed_tables(speeds: dict) -> dict[str, str]:
         names = {"script": name, "against": f"{script}.py {options['against'] or ''}".strip() + older}
         if options["processes"] > 1:
             names = {"script": f"{options['processes']} × {name}", "against": f"1 × {names['against']}"}
-        for key, name in names.items():
-            if key in medians:
-                tables["speed"].append(speed_row(measured, key, name))
+        sides = [key for key in names if key in medians]
+        tables["speed"] += [speed_row(measured, key, names[key]) for key in sides]
         launch = [f"{medians['launch']['first_row_seconds']:.1f} s", f"{medians['launch']['peak_mb']:,.0f} MB"]
         tables["launch"].append([names["script"], *launch])
         if script in SHORT_SPEED and "1 thread" in medians:
             base = max(("default threads", "1 thread"), key=lambda base: medians[base]["steps_per_second"])
-            pair = [f"{medians[key]['steps_per_second']:,.0f}" for key in ("script", base)]
-            short[script] = [names["script"], measured["arguments"]["env_id"], *pair, faster(measured, "script", base)]
+            side = "against" if options["against"] == "" else "script"
+            pair = [f"{medians[key]['steps_per_second']:,.0f}" for key in (side, base)]
+            short[script] = [names[side], measured["arguments"]["env_id"], *pair, faster(measured, side, base)]
     tables["short_speed"] = [short[script] for script in SHORT_SPEED if script in short]
     return {name: markdown(SPEED_TABLES[name], rows) for name, rows in tables.items()}
 

@@ -234,7 +234,8 @@ def test_speed_is_told_by_medians_and_ranges():
     medians = {"script": {"steps_per_second": 2000.0, "ms_per_update": 1.5}, "1 thread": {"steps_per_second": 1000.0}}
     medians |= {"default threads": {"steps_per_second": 500.0}, "ratios": {"1 thread": 2.0, "default threads": 4.0}}
     medians["launch"] = {"first_row_seconds": 0.25, "peak_mb": 1234.0}
-    rounds = [{"ratios": {"1 thread": x, "default threads": 2 * x}} for x in (1.5, 2.0, 2.5)]
+    of_rounds = [{"1 thread": x, "default threads": 2 * x} for x in (1.5, 2.0, 2.5)]
+    rounds = [{"ratios": ratios, "against_ratios": ratios} for ratios in of_rounds]
     measured = {"arguments": {"env_id": "Toy-v0"}, "medians": medians, "rounds": rounds, "release": shared.release()}
     measured["options"] = {"arguments": "--x 1", "against": None, "processes": 1}
     texts = report.speed_tables({"throughput/ppo": measured, "throughput/ppo_numpy": measured | {"release": "0.2"}})
@@ -245,6 +246,9 @@ def test_speed_is_told_by_medians_and_ranges():
     assert (row["stable-baselines3"], row["faster"]) == ("1,000", "2.0× (1.5–2.5)")  # the faster of its settings
     assert found["launch"]["ppo.py --x 1"]["peak memory"] == "1,234 MB"
     assert "ppo_numpy.py --x 1, release 0.2" in found["speed"]
+    measured["options"]["against"] = ""
+    medians |= {"against": {"steps_per_second": 1900.0}, "against_ratios": {"1 thread": 1.9}}
+    assert "ppo.py | Toy-v0 | 1,900 | 1,000 | 1.9× (1.5–2.5)" in report.speed_tables({"ppo": measured})["short_speed"]
 
 
 def test_growth_is_told_for_each_value():
