@@ -272,9 +272,9 @@ def test_results_on_levels_are_kept_and_told_by_step(report_here, tmp_path, monk
     assert table in (tmp_path / "report" / "tables.md").read_text()
 
 
-def test_only_rows_of_release_0_2_name_no_release():
+def test_only_rows_of_release_0_2_name_no_release_in_the_readme():
     for rows in report.rows_of(shared.kept_runs("results")).values():
-        for row in rows:
+        for row in [row for row in rows if row.published]:
             assert f"release {row.runs[0].release}" in row.label or row.runs[0].release == "0.2"
 
 
