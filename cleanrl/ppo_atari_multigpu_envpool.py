@@ -349,7 +349,8 @@ def train(args: Args, run: "Run") -> None:
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
         for group, rate in zip(optimizer.param_groups, initial_rates):
-            group["lr"] = rate * remaining if args.anneal_lr else group["lr"]  # [core-4]
+            if args.anneal_lr:
+                group["lr"] = rate * remaining  # [core-4]
         for tensor in agent.state_dict().values():
             dist.broadcast(tensor, 0)  # [aux-2] the first one's weights, and in each update its buffers
 
@@ -741,6 +742,7 @@ class Run:
         self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
         self.rewards = []  # of each step in this update
         self.kept = {}
+        self.optimizer_options = {}  # as the script gives them, by what is kept
         self.folder = None
         self.tracker = None
         self.stop_signal = None
@@ -752,6 +754,7 @@ class Run:
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
         self.kept.update(objects)
+        self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
         if self.checkpoint:
             restore(self.checkpoint, **objects)
 
@@ -945,6 +948,7 @@ class Run:
             "recent_returns": self.recent_returns,
             "columns": self.columns,
             "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
+            "optimizer_options": self.optimizer_options,
         }
         for name, thing in self.kept.items():
             state[name] = thing.state_dict()
@@ -1007,16 +1011,26 @@ class Run:
             print(f"warning: {name}.csv is not written: {error}", file=sys.stderr)
 
 
+def options_of(thing) -> list[dict]:
+    """An optimizer's options, such as its learning rate, by group of parameters; of other objects, none."""
+    groups = getattr(thing, "param_groups", [])
+    return [{name: value for name, value in group.items() if name != "params"} for group in groups]
+
+
 def restore(checkpoint: dict, **objects) -> None:
-    """Loads the state of each object from a checkpoint, under the object's name."""
+    """Loads the state of each object from a checkpoint, under the object's name.
+
+    An optimizer goes on with its last options, say a rate that train has lowered; but where the script gives
+    another one than before, since it was edited or called with another argument, that one counts.
+    """
     for name, thing in objects.items():
-        options = [dict(group) for group in getattr(thing, "param_groups", [])]
+        options = options_of(thing)
+        before = checkpoint.get("optimizer_options", {}).get(name, [{}] * len(options))  # {}: by an older script
         try:
             thing.load_state_dict(checkpoint[name])
-            for i, group in enumerate(options):  # an optimizer's options stay the script's, which may be edited
-                if "initial_lr" in thing.param_groups[i]:  # but a scheduler goes on from the saved rate
-                    del group["lr"]
-                thing.param_groups[i].update(group)
+            for i, given in enumerate(options):
+                changed = {option: value for option, value in given.items() if before[i].get(option) != value}
+                thing.param_groups[i].update(changed)
         except Exception as error:  # what doesn't fit can raise anything
             fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
 

@@ -22,14 +22,14 @@ UNIX_ONLY = ("fcntl", "grp", "pwd", "resource", "termios")
 # Lines above the double ruler, hunks of the diff to the parent, and overrides: the definitions below the ruler that are
 # new, gone or not the parent's. "Player" is a whole class. Parents come before their children.
 SCRIPTS = {
-    "ppo": (332, 0, ""),
+    "ppo": (333, 0, ""),
     "ppo_multidiscrete": (430, 12, "ACTION_SPACES flatten_mask Player.act check_environment"),
     "ppo_continuous_action": (430, 12, """
         ACTION_SPACES FAMILIES gym.logger.min_level make_simulator Player.__init__"""),
     "ppo_numpy": (460, 16, """
         imports Player.__init__ Player.act CHECKPOINT OUT_OF_MEMORY write_state read_state is_finite episode_seeds
         resolve prepare check_device orthogonal Arrays take_arrays SummaryWriter"""),
-    "ppo_continuous_action_numpy": (481, 16, """
+    "ppo_continuous_action_numpy": (482, 16, """
         imports Player.__init__ Player.act CHECKPOINT OUT_OF_MEMORY write_state read_state is_finite episode_seeds
         resolve prepare check_device orthogonal Arrays take_arrays SummaryWriter"""),
     "ppo_atari": (430, 12, "PICTURES prepare keep_freed_memory report_sticky_actions report_slow_bf16"),
@@ -39,7 +39,7 @@ SCRIPTS = {
     "ppo_atari_envpool": (460, 12, """
         make_vector make_in_process step_vector close_vector ended_episodes get_statistics set_statistics
         return_so_far share_of_cores check_environment"""),
-    "ppo_atari_multigpu": (460, 12, """
+    "ppo_atari_multigpu": (461, 12, """
         imports SharedRun join_processes choose_gpu from_first torchrun_note resume_after_restart fail main
         __main__"""),
     "ppo_atari_multigpu_envpool": (480, 12, """

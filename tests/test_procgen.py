@@ -341,6 +341,6 @@ def test_it_learns_a_level_of_jumper(in_tmp_path):
     chance = [episode["r"] for _ in range(200) for episode in envs.step(rng.integers(0, 15, 64))[4]]
     assert np.mean(chance) < 7.5  # a jump too few or too many misses the carrot, which pays 10
     sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 3, "total_timesteps": 3072}
-    folder = train(**sizes, precision="bf16", checkpoints=1)
+    folder = train(**sizes, checkpoints=1)
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
     assert np.mean(returns[-100:]) > 9.2

@@ -205,7 +205,8 @@ def test_a_resumed_optimizer_keeps_the_options_of_an_edited_script():
     before = torch.optim.Adam([weight], lr=1e-3)
     before.step()
     after = torch.optim.AdamW([weight], lr=1e-4, weight_decay=0.1)
-    ppo.restore({"path": "1.pt", "optimizer": before.state_dict()}, optimizer=after)
+    saved = {"path": "1.pt", "optimizer": before.state_dict(), "optimizer_options": {"optimizer": before.param_groups}}
+    ppo.restore(saved, optimizer=after)
     (group,) = after.param_groups
     assert (group["lr"], group["weight_decay"], after.state[weight]["step"]) == (1e-4, 0.1, 1)
 
