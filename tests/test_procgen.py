@@ -235,7 +235,7 @@ def test_bf16_computes_the_network_in_bfloat16_and_the_rest_in_float32():
 
 # Checkpoints and evaluation
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(in_tmp_path):
-    whole = train(precision="bf16", exact_resume=True, **TEST_LEVELS)
+    whole = train(exact_resume=True, **TEST_LEVELS)
     cut = assert_resumes(ppo, whole, after=2)
     assert state(cut, 6)["envs"]["returns"]["count"] == pytest.approx(288 + 1e-4)
     assert rows(cut, "levels.csv") == rows(whole, "levels.csv")
