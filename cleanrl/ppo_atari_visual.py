@@ -165,7 +165,7 @@ class EpisodicLife(gym.Wrapper):
         self.game_over = terminated or truncated
         lives_before = self.lives
         self.lives = self.env.unwrapped.ale.lives()
-        life_lost = 0 < self.lives < lives_before
+        life_lost = 0 < self.lives < lives_before  # to learn from whole games, write False; reset presses FIRE
         return observation, reward, terminated or life_lost, truncated, info  # [atari-3]
 
 
@@ -237,13 +237,12 @@ class Agent(nn.Module):
         self.actor = layer_init(nn.Linear(512, self.num_actions), gain=0.01)
         self.critic = layer_init(nn.Linear(512, 1), gain=1.0)
         self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.precision]
+        self.obs_max = 255 if envs.observation_space.dtype == np.uint8 else 1  # floats are those of a scaling wrapper
 
     def forward(self, obs: torch.Tensor):
         """Log-probs of all A actions, (M, A), and values, (M,), at observations (M, 84, 84, 4) of bytes. This is the
         policy: acting, learning and evaluation all go through here."""
-        images = obs.movedim(-1, 1).to(self.dtype)
-        if obs.dtype == torch.uint8:  # floats come from a wrapper that has scaled them already
-            images = images / 255  # [atari-9]
+        images = obs.movedim(-1, 1).to(self.dtype) / self.obs_max  # [atari-9]
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             hidden = self.network(images)  # (M, 512)
         hidden = hidden.float()
@@ -347,7 +346,7 @@ def train(args: Args, run: "Run") -> None:
     parameters = list(agent.parameters())
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     initial_rates = [group["lr"] for group in optimizer.param_groups]
-    run.keep(model=agent, optimizer=optimizer, envs=envs)  # --resume loads all, --evaluate model and envs
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
 
     # T steps of N environments are a rollout of B = T * N samples, collected on the device; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -363,7 +362,7 @@ def train(args: Args, run: "Run") -> None:
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
         for group, rate in zip(optimizer.param_groups, initial_rates):
-            if args.anneal_lr:
+            if args.anneal_lr:  # --no-anneal-lr leaves the rate to a scheduler
                 group["lr"] = rate * remaining  # [core-4]
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
@@ -917,6 +916,9 @@ class Run:
 
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        for name, thing in objects.items():
+            if not hasattr(thing, "state_dict"):
+                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; make it a buffer of Agent")
         self.kept.update(objects)
         self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
         if self.checkpoint:
@@ -1123,11 +1125,11 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         try:
-            read_state(unfinished)
+            saved = read_state(unfinished)
         except Exception as error:  # an object in run.keep has something else in its state_dict
             fail(f"checkpoints take tensors, numbers, text, lists and dicts: {describe(error)[:200]}", 1)
         unfinished.replace(path)  # it is there as a whole or not at all
-        self.checkpoint = {**state, "args": self.typed, "path": path}
+        self.checkpoint = {**saved, "args": self.typed, "path": path}
 
     def record_video(self) -> None:
         """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""

@@ -312,7 +312,7 @@ def train(args: Args, run: "Run") -> None:
     parameters = list(agent.parameters())
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
     initial_rates = [group["lr"] for group in optimizer.param_groups]
-    run.keep(model=agent, optimizer=optimizer, envs=envs)  # --resume loads all, --evaluate model and envs
+    run.keep(model=agent, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -327,7 +327,7 @@ def train(args: Args, run: "Run") -> None:
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
         for group, rate in zip(optimizer.param_groups, initial_rates):
-            if args.anneal_lr:
+            if args.anneal_lr:  # --no-anneal-lr leaves the rate to a scheduler
                 group["lr"] = rate * remaining  # [core-4]
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
@@ -816,6 +816,9 @@ class Run:
 
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        for name, thing in objects.items():
+            if not hasattr(thing, "state_dict"):
+                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; make it a buffer of Agent")
         self.kept.update(objects)
         self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
         if self.checkpoint:
@@ -1022,11 +1025,11 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         try:
-            read_state(unfinished)
+            saved = read_state(unfinished)
         except Exception as error:  # an object in run.keep has something else in its state_dict
             fail(f"checkpoints take tensors, numbers, text, lists and dicts: {describe(error)[:200]}", 1)
         unfinished.replace(path)  # it is there as a whole or not at all
-        self.checkpoint = {**state, "args": self.typed, "path": path}
+        self.checkpoint = {**saved, "args": self.typed, "path": path}
 
     def record_video(self) -> None:
         """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""

@@ -354,7 +354,7 @@ def train(args: Args, run: "Run") -> None:
     agent = Agent(envs, args)
     optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3]
     initial_rate = optimizer.lr
-    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # --resume loads all, --evaluate model and envs
+    run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
     T, N, M = args.num_steps, args.num_envs, args.batch_size // args.num_minibatches
@@ -902,6 +902,9 @@ class Run:
 
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        for name, thing in objects.items():
+            if not hasattr(thing, "state_dict"):
+                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; make it a buffer of Agent")
         self.kept.update(objects)
         self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
         if self.checkpoint:
@@ -1108,11 +1111,11 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         try:
-            read_state(unfinished)
+            saved = read_state(unfinished)
         except Exception as error:  # an object in run.keep has something else in its state_dict
             fail(f"checkpoints take tensors, numbers, text, lists and dicts: {describe(error)[:200]}", 1)
         unfinished.replace(path)  # it is there as a whole or not at all
-        self.checkpoint = {**state, "args": self.typed, "path": path}
+        self.checkpoint = {**saved, "args": self.typed, "path": path}
 
     def record_video(self) -> None:
         """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
