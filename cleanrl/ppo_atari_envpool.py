@@ -323,7 +323,7 @@ def train(args: Args, run: "Run") -> None:
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps forward's bf16 weights cached
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-                obs[step] = torch.from_numpy(next_obs)
+                obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate uses only these
                 dones[step] = next_done
                 actions[step], log_probs[step], acted_values[step] = agent.get_action_and_value(obs[step], noise[step])
                 next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step].cpu().numpy())
@@ -1199,7 +1199,11 @@ def choose_checkpoint(args: Args) -> dict:
         fail("use either --resume or --evaluate, not both")
     if args.resume is not None and (args.resume == "" or not Path(args.resume).is_dir()):
         fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
-    return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+    checkpoint = load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+    original = checkpoint["path"].parent.parent / Path(__file__).name  # as it was when the run began
+    if original.is_file() and original.read_bytes() != Path(__file__).read_bytes():
+        print(f"note: {Path(__file__).name} has changed since this run began; {original} has not")
+    return checkpoint
 
 
 def main(args: Args, checkpoint: dict | None = None) -> Path | None:

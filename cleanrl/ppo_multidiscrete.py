@@ -338,7 +338,7 @@ def train(args: Args, run: "Run") -> None:
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode():
             for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-                obs[step] = next_obs
+                obs[step] = next_obs  # to change what is observed, edit VectorEnv or Agent: --evaluate uses only these
                 dones[step] = next_done
                 masks[step] = envs.masks
                 mask = torch.from_numpy(envs.masks).to(device)
@@ -352,8 +352,8 @@ def train(args: Args, run: "Run") -> None:
 
         # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With
         # dropout or noisy layers, store them while acting, as ppo_atari.py does. BatchNorm then sees only N samples.
-        b_obs = torch.from_numpy(obs).to(device).flatten(0, 1)  # (T, N, D) to (B, D)
-        b_actions = torch.from_numpy(actions).to(device).flatten(0, 1)
+        b_obs = torch.tensor(obs, device=device).flatten(0, 1)  # (T, N, D) to (B, D)
+        b_actions = torch.tensor(actions, device=device).flatten(0, 1)
         b_masks = torch.from_numpy(masks).to(device).flatten(0, 1)
         with torch.no_grad():
             b_log_probs, _, b_values = agent.evaluate_actions(b_obs, b_actions, b_masks)
@@ -1304,7 +1304,11 @@ def choose_checkpoint(args: Args) -> dict:
         fail("use either --resume or --evaluate, not both")
     if args.resume is not None and (args.resume == "" or not Path(args.resume).is_dir()):
         fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
-    return load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+    checkpoint = load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+    original = checkpoint["path"].parent.parent / Path(__file__).name  # as it was when the run began
+    if original.is_file() and original.read_bytes() != Path(__file__).read_bytes():
+        print(f"note: {Path(__file__).name} has changed since this run began; {original} has not")
+    return checkpoint
 
 
 def main(args: Args, checkpoint: dict | None = None) -> Path | None:

@@ -109,7 +109,8 @@ def assert_the_same_updates(notes, parent, num_actions):
     """Replays the noted minibatches in this process, each joined into one, by the parent's own agent and loss.
     Returns the metrics of each."""
     args = parent.Args()
-    agent = parent.Agent(SimpleNamespace(action_space=SimpleNamespace(n=num_actions)), args)
+    frames = SimpleNamespace(dtype=np.uint8)
+    agent = parent.Agent(SimpleNamespace(observation_space=frames, action_space=SimpleNamespace(n=num_actions)), args)
     parameters = list(agent.parameters())
     for parameter, weights in zip(parameters, notes[0]["weights"][0], strict=True):
         parameter.data.copy_(weights)

@@ -101,6 +101,8 @@ def test_keep_adds_to_what_is_kept():
     run.keep(one=torch.nn.Linear(1, 1))
     run.keep(other=torch.nn.Linear(1, 1))
     assert list(run.kept) == ["one", "other"]
+    with pytest.raises(SystemExit):
+        run.keep(coefficient=0.5)
 
 
 def test_killed_while_it_writes_a_checkpoint(undisturbed, in_tmp_path):
