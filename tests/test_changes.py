@@ -14,14 +14,7 @@ from helpers import assert_same_state, load_script, rows, state
 
 ROOT = Path(__file__).parents[1]
 CHANGES = ROOT / "tests" / "changes"
-TINY = {
-    "total_timesteps": 384,
-    "num_envs": 4,
-    "num_steps": 32,
-    "num_minibatches": 2,
-    "update_epochs": 2,
-    "checkpoints": 1,
-}
+TINY = {"total_timesteps": 384, "num_envs": 4, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
 ENVIRONMENTS = {
     "ppo": {"env_id": "CartPole-v1"},
     "ppo_multidiscrete": {"env_id": "CartPole-v1"},

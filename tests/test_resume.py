@@ -56,8 +56,6 @@ def resume(folder, **changes):
 
 
 # ------------------------------------------------------------------------------------------------- Reproducibility
-
-
 def test_the_same_seed_gives_the_same_run_and_another_one_another(undisturbed, in_tmp_path):
     assert_same_run(train(**EXACT), undisturbed)
     other = train(**EXACT, seed=2)
@@ -76,8 +74,6 @@ def test_checkpoints_and_videos_do_not_change_what_is_learned(in_tmp_path, chang
 
 
 # ------------------------------------------------------------------------------------------------------------ Kill
-
-
 @pytest.mark.parametrize("attempt", range(4))
 def test_killed_at_random_moments(undisturbed, in_tmp_path, attempt):
     moment = random.Random(attempt)
@@ -163,8 +159,6 @@ def test_a_process_of_an_environment_that_dies_ends_the_run_in_one_line(in_tmp_p
 
 
 # ---------------------------------------------------------------------------------------------------- Other options
-
-
 def test_typed_arguments_win_and_are_printed_and_noted(half, capsys):
     resume(half, total_timesteps=2400, learning_rate=1e-3)
     assert checkpoints(half)[-1] == 50
@@ -228,8 +222,6 @@ def test_environments_in_processes_draw_different_numbers():
 
 
 # --------------------------------------------------------------------------------------------------------- Signals
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_a_signal_saves_the_update_and_says_how_to_go_on(in_tmp_path, number, vectorization):
@@ -352,3 +344,9 @@ def test_a_run_whose_reader_has_gone_saves_when_it_is_stopped(in_tmp_path):
     process.wait(timeout=60)
     (folder,) = Path().glob("runs/*")
     assert checkpoints(folder) == [len(rows(folder, "metrics.csv"))]
+
+
+def test_a_script_that_has_changed_says_so(half, capsys):
+    (half / "ppo.py").write_text("# as it was")
+    resume(half)
+    assert "note: ppo.py has changed since this run began; runs/half/ppo.py has not" in capsys.readouterr().out
