@@ -1171,6 +1171,8 @@ def restore(checkpoint: dict, **objects) -> None:
             thing.load_state_dict(checkpoint[name])
             for i, given in enumerate(options):
                 changed = {option: value for option, value in given.items() if before[i].get(option) != value}
+                if checkpoint["args"].anneal_lr:  # the saved rate follows from the script's
+                    changed["lr"] = given["lr"]
                 thing.param_groups[i].update(changed)
         except Exception as error:  # what doesn't fit can raise anything
             fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")

@@ -202,7 +202,7 @@ def test_a_resumed_optimizer_keeps_the_options_of_an_edited_script():
     before.step()
     after = torch.optim.AdamW([weight], lr=1e-4, weight_decay=0.1)
     saved = {"path": "1.pt", "optimizer": before.state_dict(), "optimizer_options": {"optimizer": before.param_groups}}
-    ppo.restore(saved, optimizer=after)
+    ppo.restore({**saved, "args": ppo.Args(anneal_lr=False)}, optimizer=after)
     (group,) = after.param_groups
     assert (group["lr"], group["weight_decay"], after.state[weight]["step"]) == (1e-4, 0.1, 1)
 
@@ -350,3 +350,8 @@ def test_a_script_that_has_changed_says_so(half, capsys):
     (half / "ppo.py").write_text("# as it was")
     resume(half)
     assert "note: ppo.py has changed since this run began; runs/half/ppo.py has not" in capsys.readouterr().out
+
+
+def test_a_rate_that_was_annealed_is_whole_again_without_annealing(half):
+    resume(half, anneal_lr=False)
+    assert float(rows(half, "metrics.csv")[-1]["charts/learning_rate"]) == ppo.Args().learning_rate
