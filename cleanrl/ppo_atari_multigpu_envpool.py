@@ -755,7 +755,7 @@ class Run:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
         for name, thing in objects.items():
             if not hasattr(thing, "state_dict"):
-                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; make it a buffer of Agent")
+                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; keep an object that has one")
         self.kept.update(objects)
         self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
         if self.checkpoint:

@@ -358,8 +358,7 @@ def train(args: Args, run: "Run") -> None:
                     last_obs = torch.from_numpy(np.stack(list(truncated_obs.values()))).to(device)
                     rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs).cpu().numpy()
 
-        # Log-probs, values and advantages, all at once: the weights are still those that drew the actions. With
-        # dropout or noisy layers, store them while acting, as ppo_atari.py does. BatchNorm then sees only N samples.
+        # All at once, by the weights that acted. With dropout or noisy layers, do it while acting, as ppo_atari.py does
         b_obs = torch.tensor(obs, device=device).flatten(0, 1)  # (T, N, D) to (B, D)
         b_actions = torch.tensor(actions, device=device).flatten(0, 1)
         with torch.no_grad():
@@ -824,7 +823,7 @@ class Run:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
         for name, thing in objects.items():
             if not hasattr(thing, "state_dict"):
-                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; make it a buffer of Agent")
+                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; keep an object that has one")
         self.kept.update(objects)
         self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
         if self.checkpoint:

@@ -22,7 +22,7 @@ UNIX_ONLY = ("fcntl", "grp", "pwd", "resource", "termios")
 # Lines above the double ruler, hunks of the diff to the parent, and overrides: the definitions below the ruler that are
 # new, gone or not the parent's. "Player" is a whole class. Parents come before their children.
 SCRIPTS = {
-    "ppo": (333, 0, ""),
+    "ppo": (332, 0, ""),
     "ppo_multidiscrete": (430, 12, "ACTION_SPACES flatten_mask Player.act check_environment"),
     "ppo_continuous_action": (430, 12, """
         ACTION_SPACES FAMILIES gym.logger.min_level make_simulator Player.__init__"""),
