@@ -363,7 +363,8 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos wit
 
 ACTION_SPACES = (gym.spaces.Discrete,)  # that this script can act in
 PICTURES = False  # whether it learns from pictures
-LONG_EPISODE, LONGEST_EPISODE = 5_000, 30_000  # steps after which players say so, and give up
+LONG_EPISODE = 5_000  # steps after which players say that an episode is long
+LONGEST_EPISODE = 30_000  # steps after which they give up
 LONGEST_UNSAVED = 600  # seconds of training that a crash costs at most
 RANGES = [  # names of options, and their smallest and largest value
     (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
