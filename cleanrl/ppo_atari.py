@@ -19,8 +19,7 @@
 
 Parent: ppo.py. Changes: (1) pictures become gray frames of 84x84, four are stacked; (2) a game's episodes end with a
 life, the returns that are logged are the whole game's; (3) one convolutional network for policy and value, in bfloat16
-with --precision bf16; (4) frames stay bytes until the network, and acting keeps its log-probs and values; (5) Atari's
-published settings.
+with --precision bf16; (4) frames stay bytes until the network; (5) Atari's published settings.
 Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
@@ -86,7 +85,7 @@ class Args:
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
     num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
-    precision: Literal["fp32", "bf16"] = "fp32"  # of the CNN; bf16 is faster if the CPU has it; in fp32 GPUs use TF32
+    precision: Literal["fp32", "bf16"] = "fp32"  # bf16: faster if a CPU has it; in fp32 only GPU convolutions use TF32
     vectorization: Literal["sync", "async"] = "sync"  # async: each environment in a process, for slow simulators
 
     @property
@@ -110,16 +109,21 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
         env.close()
         for name in ("frameskip", "obs_type"):
             if name in options:
-                raise ValueError(f"this script sets {name} itself; leave it out of --env-kwargs")
+                raise UserError(f"this script sets {name} itself; leave it out of --env-kwargs")
         options.update(frameskip=1, obs_type="grayscale")
         env = gym.make(args.env_id, disable_env_checker=True, **options)
         env.metadata = {**env.metadata, "render_fps": 15}  # a video has one picture of four frames
-        env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4)  # [atari-1] [atari-2] [atari-5]
+        env = gym.wrappers.AtariPreprocessing(
+            env,
+            noop_max=30,  # [atari-1] no-ops at the start
+            frame_skip=4,  # [atari-2] frame skip, maximum of the last two
+            screen_size=84,  # [atari-5] frames of 84x84
+        )
     if "RecordEpisodeStatistics" not in str(env):  # some packages record episodes themselves
         env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap lives and rewards after this: it logs whole games
     check_spaces(env)  # wrappers that change spaces go above this line; those that end episodes, above the statistics
     if is_game:  # other rewards stay as they are
-        env = gym.wrappers.TransformReward(EpisodicLife(env), np.sign)  # [atari-6] signs of rewards
+        env = gym.wrappers.TransformReward(EpisodicLife(env), np.sign)  # [atari-6] rewards clipped to their sign
     else:
         env = gym.wrappers.ResizeObservation(env, (84, 84))
         if env.observation_space.shape == (84, 84, 3):
@@ -144,7 +148,7 @@ class EpisodicLife(gym.Wrapper):
             observation, info = self.env.reset(seed=seed, options=options)
         else:
             observation, info = self.play(0)  # [atari-3] a no-op, and the next life is there
-        for action in self.opening:  # [atari-4] FIRE
+        for action in self.opening:  # [atari-4] FIRE at the start
             observation, opening_info = self.play(action)
             info = {**info, **opening_info}  # keeps the statistics of a game that ended in it
         self.game_over = False
@@ -164,7 +168,7 @@ class EpisodicLife(gym.Wrapper):
         lives_before = self.lives
         self.lives = self.env.unwrapped.ale.lives()
         life_lost = 0 < self.lives < lives_before  # to learn from whole games, write False; reset presses FIRE
-        return observation, reward, terminated or life_lost, truncated, info  # [atari-3]
+        return observation, reward, terminated or life_lost, truncated, info  # [atari-3] lost lives end episodes
 
 
 class VectorEnv:
