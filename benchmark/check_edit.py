@@ -1,0 +1,391 @@
+"""Checks that an edited script is whole: that what acts is what learns, is kept, and is evaluated.
+
+    python benchmark/check_edit.py cleanrl/ppo_mine.py
+    python benchmark/check_edit.py cleanrl/ppo_mine.py --env-id Acrobot-v1
+
+Trains a few small updates of the script, several times, and prints a line for each check. Takes a minute or two.
+Exit status: 0 all is well, 1 a check has failed, 2 wrong arguments.
+"""
+
+import argparse
+import csv
+import importlib.util
+import inspect
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+UPDATES = 6
+KILLED_IN = 4  # the update in which the second run is killed; checkpoints are after the updates 2, 4 and 6
+SIZES = {"num_envs": 8, "num_steps": 32, "total_timesteps": 8 * 32 * UPDATES, "checkpoints": 3, "num_threads": 1}
+TOLERANCE = 1e-3  # of log-probs, entropies and values: networks round differently in batches of other sizes
+CHANGING = ("seconds", "log_sizes", "args", "path")  # what two equal runs have of their own in a checkpoint
+METHODS = ("get_action_and_value", "evaluate_actions", "get_value")  # of Agent, if it has them
+
+
+# -------------------------------------------------------------------------------------------------- Small trainings
+def load_script(path: Path):
+    """The script as a module, under its own name: it names run folders and checkpoints by it."""
+    sys.path.insert(0, str(path.parent))  # processes of environments find it there
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def begin(script: Path, folder: Path):
+    """Loads the script in a process of its own, which works in the folder and prints into its file."""
+    sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
+    folder.mkdir(exist_ok=True)
+    os.chdir(folder)
+    log = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    return load_script(script)
+
+
+def make_args(module, options: dict):
+    """The script's arguments for a small training; options that it doesn't have are left out."""
+    wanted = {**SIZES, "device": "cpu", "exact_resume": True, **options}
+    return module.Args(**{name: value for name, value in wanted.items() if hasattr(module.Args, name)})
+
+
+def train_straight(script: Path, folder: Path, options: dict) -> tuple[Path, dict[str, str]]:
+    """Trains, and looks inside. Returns the run folder and a problem, or "", by check."""
+    module = begin(script, folder)
+    watch = Watch(module)
+    run_folder = module.main(make_args(module, options))
+    found = {
+        "policy": watch.compare_policies(),
+        "player": watch.compare_player(run_folder),
+        "state": watch.find_unkept(),
+        "gradients": watch.find_untrained(),
+    }
+    return folder / run_folder, found
+
+
+def train_and_die(script: Path, folder: Path, options: dict) -> None:
+    """Trains until an update in which the process ends, as by kill -9."""
+    module = begin(script, folder)
+    note = module.Run.note
+
+    def note_or_die(run, *arguments):
+        if run.update > KILLED_IN:
+            os._exit(9)
+        note(run, *arguments)
+
+    module.Run.note = note_or_die
+    module.main(make_args(module, options))
+
+
+def resume(script: Path, folder: Path) -> Path:
+    """Goes on with the only run in the folder. Returns the run folder."""
+    module = begin(script, folder)
+    (run_folder,) = Path("runs").iterdir()
+    module.main(*module.read_arguments(["--resume", str(run_folder)]))
+    return folder / run_folder
+
+
+def train(script: Path, folder: Path, options: dict) -> Path:
+    module = begin(script, folder)
+    return folder / module.main(make_args(module, options))
+
+
+def compare_checkpoints(script: Path, folder: Path, whole: Path, resumed: Path) -> str:
+    """Where the last checkpoints of two runs differ, or ""."""
+    module = begin(script, folder)
+    return first_difference(module.load_checkpoint(whole), module.load_checkpoint(resumed), "")
+
+
+def in_process(function, *arguments):
+    """Calls the function in a fresh process: scripts change settings of the process that they run in."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+# ------------------------------------------------------------------------------------------------ Inside a training
+class Watch:
+    """Notes what passes between the parts of a script while it trains."""
+
+    def __init__(self, module):
+        self.module = module
+        self.kept = {}  # what run.keep was given, by name
+        self.inputs = {}  # of the last call of each method of Agent, by the method's name
+        self.acted = []  # log-probs of the actions of this update's rollout
+        self.is_first = False  # whether the next minibatch is the first of its update
+        self.ratios = []  # largest |log ratio| in the first minibatch of each update
+        self.strays = []  # how far log-probs in these minibatches are from those that acted
+        self.variables = {}  # of train, at the end of an update
+        self.watch_run(module.Run)
+        self.watch_agent(module.Agent)
+        self.watch_loss()
+
+    def watch_run(self, run_class) -> None:
+        keep = run_class.keep
+        updates = run_class.updates
+        log = run_class.log
+
+        def watched_keep(run, **objects):
+            self.kept.update(objects)
+            keep(run, **objects)
+
+        def watched_updates(run):
+            for update in updates(run):
+                self.is_first = True
+                self.acted = []
+                yield update
+
+        def watched_log(run, metrics):
+            frame = inspect.currentframe()
+            while frame.f_code.co_name != "train":
+                frame = frame.f_back
+            self.variables = dict(frame.f_locals)
+            log(run, metrics)
+
+        run_class.keep = watched_keep
+        run_class.updates = watched_updates
+        run_class.log = watched_log
+
+    def watch_agent(self, agent_class) -> None:
+        for name in METHODS:
+            if hasattr(agent_class, name):
+                setattr(agent_class, name, self.watched_method(name, getattr(agent_class, name)))
+
+    def watched_method(self, name: str, method):
+        def watched(agent, *arguments):
+            self.inputs[name] = [copied(x) for x in arguments]
+            outputs = method(agent, *arguments)
+            if name == "get_action_and_value":
+                self.acted.append(as_array(outputs[1]).ravel())
+            return outputs
+
+        return watched
+
+    def watch_loss(self) -> None:
+        ppo_loss = self.module.ppo_loss
+
+        def watched_loss(*arguments, **named):
+            batches = [x for x in arguments if isinstance(x, self.module.Batch)]
+            if self.is_first and batches:
+                self.is_first = False
+                now = as_array(arguments[0]).ravel()
+                stored = as_array(batches[0].log_probs).ravel()
+                self.ratios.append(np.abs(now - stored).max())
+                if self.acted:
+                    self.strays.append(largest_distance(stored, np.concatenate(self.acted)))
+            return ppo_loss(*arguments, **named)
+
+        self.module.ppo_loss = watched_loss
+
+    # ------------------------------------------------------------------------------------------------------ Findings
+    def compare_policies(self) -> str:
+        """Whether the policy that learns is the one that acted."""
+        if not self.ratios:
+            return "train doesn't call ppo_loss with a Batch, so nothing was compared"
+        if max(self.ratios) > TOLERANCE:
+            ratio = math.exp(max(self.ratios))
+            return f"a ratio of the first minibatch is off 1 by a factor of {ratio:.3g}: acting and learning disagree"
+        if not self.strays:
+            return "train doesn't act by Agent.get_action_and_value, so its log-probs weren't compared"
+        if max(self.strays) > TOLERANCE:
+            return f"log-probs that are learned from are {max(self.strays):.3g} away from those that acted"
+        return ""
+
+    def compare_player(self, run_folder: Path) -> str:
+        """Whether a player that loads the last checkpoint computes what the training agent computes."""
+        agents = [x for x in self.variables.values() if isinstance(x, self.module.Agent)]
+        if not agents:
+            return "train has no Agent"
+        agent = agents[0]
+        if hasattr(agent, "eval"):
+            agent.eval()  # as the player's: dropout and the like are off
+        player = self.module.load(run_folder)
+        for name, arguments in self.inputs.items():
+            for own, loaded in zip(self.call(agent, name, arguments), self.call(player.agent, name, arguments)):
+                distance = np.abs(own.astype(np.float64) - loaded).max()
+                if not distance <= TOLERANCE:
+                    return f"{name} of a loaded checkpoint is {distance:.3g} away from the training agent's"
+        obs = player.reset([1])
+        for _ in range(50):
+            obs, _, _, _, _ = player.step(player.act(obs))
+        player.close()
+        return ""
+
+    def call(self, agent, name: str, arguments: list) -> list[np.ndarray]:
+        """What a method of an agent returns, as arrays."""
+        outputs = getattr(agent, name)(*[copied(x) for x in arguments])
+        return [as_array(x) for x in (outputs if isinstance(outputs, tuple) else [outputs])]
+
+    def find_unkept(self) -> str:
+        """Variables of train that have a state, and are not in checkpoints."""
+        kept = set()
+        for thing in self.kept.values():
+            kept |= {id(thing), *(id(part) for part in getattr(thing, "modules", list)())}
+            kept.add(id(getattr(thing, "module", None)))  # what a compiled or distributed module wraps
+        for name, value in self.variables.items():
+            parts = list(value.values()) if isinstance(value, dict) else value
+            parts = parts if isinstance(parts, list | tuple) else [value]
+            for part in parts:
+                if isinstance(part, self.module.Player) or not callable(getattr(part, "state_dict", None)):
+                    continue
+                holds_kept = any(id(x) in kept for x in getattr(part, "__dict__", {}).values())
+                if id(part) not in kept and not holds_kept and part.state_dict():
+                    return f"{name} has a state that run.keep doesn't name, so a resumed run would lose it"
+        return ""
+
+    def find_untrained(self) -> str:
+        """Parameters with a gradient that no optimizer uses, and optimized ones without a gradient."""
+        everything = [*self.kept.values(), *self.variables.values()]
+        optimized = {}
+        for thing in everything:
+            for group in getattr(thing, "param_groups", []):
+                optimized |= {id(parameter): parameter for parameter in group["params"]}
+        for thing in everything:
+            if not callable(getattr(thing, "named_parameters", None)):
+                continue
+            for name, parameter in thing.named_parameters():
+                if id(parameter) not in optimized and parameter.grad is not None:
+                    return f"{type(thing).__name__}'s {name} has a gradient, but no optimizer has it"
+                if id(parameter) in optimized and parameter.grad is None and parameter.requires_grad:
+                    return f"{type(thing).__name__}'s {name} is in an optimizer, but never has a gradient"
+        return ""
+
+
+def copied(x):
+    """A copy of an array or tensor; the script may write into its own."""
+    if isinstance(x, np.ndarray):
+        return x.copy()
+    return x.detach().clone() if hasattr(x, "detach") else x
+
+
+def as_array(x) -> np.ndarray:
+    if hasattr(x, "detach"):
+        x = x.detach().cpu().float().numpy()
+    return np.asarray(x)
+
+
+def largest_distance(values: np.ndarray, others: np.ndarray) -> float:
+    """The largest distance from a value to the nearest of the others."""
+    distances = [np.abs(others - value).min() for value in values]
+    return max(distances)
+
+
+def first_difference(one, other, place: str) -> str:
+    """Where two states differ, and how; "" if they don't."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in one.keys() | other.keys():
+            if place or name not in CHANGING:
+                found = first_difference(one.get(name), other.get(name), f"{place}.{name}" if place else str(name))
+                if found:
+                    return found
+        return ""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for i, pair in enumerate(zip(one, other)):
+            found = first_difference(*pair, f"{place}[{i}]")
+            if found:
+                return found
+        return ""
+    if hasattr(one, "shape") and hasattr(other, "shape"):
+        equal = np.array_equal(as_array(one), as_array(other))
+        return "" if equal else f"{place} has other numbers"
+    return "" if one == other else f"{place} is {other} instead of {one}"
+
+
+# ------------------------------------------------------------------------------------------------------------ Checks
+def check_resume(script: Path, folder: Path, options: dict, whole: Path) -> str:
+    """Whether a killed and resumed run ends with the bits of one that ran straight."""
+    died = folder / "died"
+    try:
+        in_process(train_and_die, script, died, options)
+    except BrokenProcessPool:  # killed, as it should be
+        pass
+    resumed = in_process(resume, script, died)
+    difference = in_process(compare_checkpoints, script, folder / "compared", whole, resumed)
+    if difference:
+        return f"{difference} after a kill and --resume: something that changes isn't in run.keep"
+    return ""
+
+
+def check_async(script: Path, folder: Path, options: dict) -> str:
+    """Whether environments in processes give the rows of metrics.csv that they give in turn."""
+    rows = []
+    for vectorization in ("sync", "async"):
+        chosen = {**options, "vectorization": vectorization, "total_timesteps": SIZES["total_timesteps"] // 2}
+        rows.append(read_metrics(in_process(train, script, folder / vectorization, chosen)))
+    for in_turn, in_processes in zip(*rows):
+        for name, value in in_turn.items():
+            if value != in_processes[name] and name != "charts/SPS":
+                return f"{name} is {in_processes[name]} with --vectorization async instead of {value}"
+    return ""
+
+
+def read_metrics(run_folder: Path) -> list[dict[str, str]]:
+    with open(run_folder / "metrics.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def check_processes(script: Path, folder: Path, options: dict) -> str:
+    """Whether two processes under torchrun train. They compare their parameters themselves."""
+    folder.mkdir()
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    words += ["--device", "cpu", "--backend", "gloo"]
+    for name, value in {**SIZES, **options}.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(words, cwd=folder, capture_output=True, encoding="utf-8", env=environment)
+    if done.returncode == 0:
+        return ""
+    said = [line for line in done.stderr.splitlines() if "error" in line.lower()] or ["it says nothing"]
+    return f"ends with status {done.returncode}: {said[0]}"
+
+
+def list_checks(script: Path, folder: Path, options: dict):
+    """Yields the name of each check and the problem that it found, or ""."""
+    whole, found = in_process(train_straight, script, folder / "straight", options)
+    yield "in the first minibatch of each update, every ratio is 1", found["policy"]
+    yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
+    yield "run.keep has everything in train that has a state", found["state"]
+    yield "optimizers have all parameters with gradients", found["gradients"]
+    problem = check_resume(script, folder, options, whole)
+    yield "killed and resumed with --exact-resume, a run has the same bits", problem
+    text = script.read_text("utf-8")
+    if "    vectorization:" in text:
+        yield "environments in processes give the same rows", check_async(script, folder, options)
+    if "torch.distributed" in text:
+        yield "two processes under torchrun train", check_processes(script, folder / "processes", options)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("script", type=Path, help="the edited script")
+    parser.add_argument("--env-id", help="environment to train on; the script's default if left out")
+    parser.add_argument("--env-kwargs", help="its arguments as JSON")
+    chosen = parser.parse_args()
+    if not chosen.script.is_file():
+        parser.error(f"{chosen.script}: there is no such file")
+    options = {}
+    if chosen.env_id:
+        options["env_id"] = chosen.env_id
+    if chosen.env_kwargs:
+        json.loads(chosen.env_kwargs)
+        options["env_kwargs"] = chosen.env_kwargs
+    problems = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, problem in list_checks(chosen.script.resolve(), Path(folder), options):
+            problems += bool(problem)
+            print(f"FAIL  {name}: {problem}" if problem else f"ok    {name}", flush=True)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
