@@ -2,7 +2,7 @@
 packages=${PACKAGES:-/tmp/gpu_packages}
 if [ ! -d "$packages" ]; then
     mkdir -p "$packages.part"
-    python3 -m tarfile -e .whl/packages.tar.xz "$packages.part"
+    python3 -m tarfile --filter data -e .whl/packages.tar.xz "$packages.part"
     mv "$packages.part/packages" "$packages"
 fi
 export PYTHONPATH=$packages

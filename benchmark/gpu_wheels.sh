@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Packs what gpu.sh needs besides torch, for a machine without network: .whl/packages.tar.xz, some 45 MB.
+# Packs what gpu.sh needs besides torch, for a machine without network: .whl/packages.tar.xz, 52 MiB.
 #
 #     benchmark/gpu_wheels.sh              here; the pip of a Python 3.12 is enough: PYTHON=python3.12
-#     source benchmark/gpu_setup.sh        there, in a folder that holds .whl/ too
+#     source benchmark/gpu_setup.sh        there, in a copy of the repository with .whl/
 #
 # For Python 3.12 on x86-64 Linux with torch, numpy, tensorboard, pandas, imageio, filelock, matplotlib and OpenCV. Whole
 # wheels would take 200 MB; what no run of gpu.sh reads is left out: EnvPool's other environments, MuJoCo's viewer.
@@ -36,6 +36,7 @@ pip install --no-deps --no-compile --target "$site" "$work"/gym-*.whl
 # What no run of gpu.sh reads
 cd "$site"
 find envpool -name '*_envpool.so' ! -path 'envpool/atari/*' -delete
+echo 'import envpool.atari.registration' >envpool/entry.py # where it imports all of them
 rm -rf envpool/vizdoom/bin envpool/jumanji/assets envpool_assets/[!_a]* mujoco/experimental mujoco/include bin
 rm -rf mujoco/_render_filament*.so mujoco/sysid mujoco/testdata
 find . -name __pycache__ -o -name tests | xargs rm -rf

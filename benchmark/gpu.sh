@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# For whoever has a GPU for ten minutes: speeds, where the time goes, CUDA graphs, then trainings of Procgen.
+#
+#     benchmark/gpu.sh                    all of it, in at most nine minutes
+#     benchmark/gpu.sh resume 180         goes on with the trainings, for 180 seconds in all
+#     DEVICE=cpu SMALL=1 benchmark/gpu.sh to try it out
+#
+# Results are in runs/gpu (FOLDER), as soon as there are any: speeds.csv, profile.csv, graphs.csv, log.txt and a .tar.gz of
+# each training, with its last checkpoint. With OUT set, these are copied there too. No part outlasts its limit, in seconds.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${FOLDER:-runs/gpu}
+device=${DEVICE:-cuda}
+python=${PYTHON:-python3}
+precision=${PRECISION:-bf16} # of the trainings, as in ppo_procgen.sh
+threads=${THREADS:-4}        # of each training, which Procgen uses too
+total=${TOTAL:-530}
+plain_limit=${PLAIN:-135}
+graphs_limit=${GRAPHS:-45}
+compile_limit=${COMPILE:-45} # all three at once, to fill torch's cache
+compiled_limit=${COMPILED:-40}
+grace=${GRACE:-25} # for a training to finish its update and save
+resume=
+if [ "${1:-}" = resume ]; then
+    resume=yes
+    total=$2
+fi
+
+kit=(--device "$device")
+training="--total-timesteps 2000000 --checkpoints 3 --precision $precision"
+if [ -n "${SMALL:-}" ]; then
+    kit+=(--small --window 0.2)
+    training="--total-timesteps 8192 --num-envs 8 --num-steps 32 --num-minibatches 2 --update-epochs 1 --checkpoints 4"
+    threads=1
+fi
+# The test levels are played on at each checkpoint, one game at a time: few checkpoints, few episodes
+training+=" --device $device --num-threads $threads --no-torch-deterministic"
+levels="--exp-name ppo_procgen_200_levels --num-levels 200 --eval-start-level 200 --episodes 10"
+trainings=(
+    "starpilot_1 --env-id starpilot --seed 1"
+    "starpilot_2 --env-id starpilot --seed 2"
+    "coinrun_1 --env-id coinrun --seed 1 $levels"
+    "coinrun_2 --env-id coinrun --seed 2 $levels"
+)
+if [ -n "${TRAININGS:-}" ]; then trainings=("${trainings[@]:0:TRAININGS}"); fi
+
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+exec > >(tee -a "$folder/log.txt") 2>&1
+export PYTHONUNBUFFERED=1
+
+left() { echo $((total - SECONDS)); }
+
+say() { echo "[$SECONDS s] $*"; }
+
+# Runs a command for at most so many seconds, and never longer than there is time
+within() {
+    local limit=$1
+    shift
+    if [ "$limit" -gt "$(left)" ]; then limit=$(left); fi
+    if [ "$limit" -lt 5 ]; then return 124; fi
+    timeout --kill-after 5 "$limit" "$@"
+}
+
+# Copies what there is; each file at once, so that none is half there
+collect() {
+    local run name
+    for run in "$folder"/trainings/*/runs/*; do
+        name=$(basename "$(dirname "$(dirname "$run")")")
+        pack "$run" "$folder/$name.tar.gz"
+    done
+    if [ -z "${OUT:-}" ]; then return; fi
+    cp "$folder"/*.csv "$folder"/*.tar.gz "$folder/log.txt" "$OUT" 2>/dev/null
+}
+
+# A run folder's logs and last checkpoint
+pack() {
+    local parent name last
+    parent=$(dirname "$1")
+    name=$(basename "$1")
+    last=$(ls "$1/checkpoints" 2>/dev/null | grep '^[0-9]*\.pt$' | sort -n | tail -1)
+    if [ -z "$last" ]; then return; fi
+    (cd "$parent" && tar -czf "$2.part" "$name"/*.csv "$name"/*.json "$name"/*.py "$name/checkpoints/$last")
+    mv "$2.part" "$2"
+}
+
+measure() {
+    say "speeds, and where the time goes"
+    local limit end=$((SECONDS + plain_limit))
+    for _ in 1 2 3; do # after a crash, with the next row
+        limit=$((end - SECONDS))
+        within $limit "$python" "$here/gpu_kit.py" --folder "$folder" "${kit[@]}" --seconds $((limit - 10)) && break
+    done
+    collect
+    say "CUDA graphs"
+    within "$graphs_limit" "$python" "$here/gpu_graphs.py" --folder "$folder" "${kit[@]}" || say "no graphs: status $?"
+    collect
+    say "torch.compile, first all at once to fill its cache"
+    for games in 8 64 128; do
+        within "$compile_limit" "$python" "$here/gpu_kit.py" --folder "$folder/compile_$games" --group compiled \
+            --only "ppo_atari_envpool, $games games, fp32, compiled" --limit $((compile_limit - 10)) "${kit[@]}" &
+        compiling+=($!)
+    done
+    wait "${compiling[@]}"
+    within "$compiled_limit" "$python" "$here/gpu_kit.py" --folder "$folder" --group compiled "${kit[@]}" \
+        --seconds $((compiled_limit - 10))
+    collect
+}
+
+# Starts a training, or goes on with it: NAME OPTIONS…
+start() {
+    local name=$1 run
+    shift
+    mkdir -p "$folder/trainings/$name"
+    run=$(ls -d "$folder/trainings/$name"/runs/*/checkpoints/*.pt 2>/dev/null | tail -1)
+    cd "$folder/trainings/$name" || return
+    if [ -n "$run" ]; then
+        set -- --resume "runs/$(basename "$(dirname "$(dirname "$run")")")"
+    else
+        rm -rf runs # was ended before its first checkpoint
+        set -- "$@" $training
+    fi
+    exec "$python" "$here/../cleanrl/ppo_procgen.py" "$@" >>"$folder/trainings/$name/log.txt" 2>&1
+}
+
+# Whether any of the processes still runs
+alive() { kill -0 "$@" 2>/dev/null; }
+
+train() {
+    local end=$((total - grace - 10)) pids=() next=$((SECONDS + 60)) i
+    if [ $((end - SECONDS)) -lt 20 ]; then
+        say "no time is left to train"
+        return
+    fi
+    say "training until second $end"
+    for i in "${!trainings[@]}"; do
+        # shellcheck disable=SC2086
+        start ${trainings[i]} &
+        pids+=($!)
+    done
+    trap 'kill -TERM "${pids[@]}" 2>/dev/null' EXIT
+    while alive "${pids[@]}" && [ "$SECONDS" -lt "$end" ]; do
+        sleep 1
+        if [ "$SECONDS" -ge "$next" ]; then
+            tail -qn 1 "$folder"/trainings/*/log.txt
+            collect
+            next=$((SECONDS + 60))
+        fi
+    done
+    say "stopping what still runs"
+    kill -TERM "${pids[@]}" 2>/dev/null
+    end=$((SECONDS + grace))
+    while alive "${pids[@]}" && [ "$SECONDS" -lt "$end" ]; do sleep 0.5; done
+    kill -KILL "${pids[@]}" 2>/dev/null
+    tail -n 3 "$folder"/trainings/*/log.txt
+}
+
+if [ "$device" = cuda ]; then nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; fi
+compiling=()
+if [ -z "$resume" ]; then measure; fi
+train
+say "collecting"
+collect
+for name in speeds profile graphs; do
+    if [ -f "$folder/$name.csv" ]; then
+        echo "$name.csv"
+        cat "$folder/$name.csv"
+    fi
+done
+say "done: $folder"
