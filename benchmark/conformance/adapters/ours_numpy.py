@@ -1,0 +1,54 @@
+"""The scripts without torch, as they are."""
+
+import numpy as np
+import ours
+import scripted
+
+NAME = "this project's numpy scripts"
+OPTIONS = {"record": {name: {"script": name} for name in ("ppo_numpy", "ppo_continuous_action_numpy")}}
+
+
+def named(parameters):
+    """A copy of them by the names of reference.py."""
+    arrays, copy = parameters.state_dict(), {}
+    for part, name in (("policy", "actor"), ("value", "critic")):
+        for i in range(3):
+            for kind in ("weight", "bias"):
+                copy[f"{part}.{i}.{kind}"] = np.array(arrays[f"{name}.{2 * i}.{kind}"], float)
+    if "log_std" in arrays:
+        copy["log_std"] = np.array(arrays["log_std"], float)
+    return copy
+
+
+def record(script, **options):
+    module = ours.load_script(script)
+    kind = "gaussian" if "continuous" in script else "discrete"
+    hyper = scripted.HYPER | {key: options.pop(key) for key in list(options) if key in scripted.HYPER}
+    steps, acted, seen = [], [], {}
+
+    class Agent(module.Agent):
+        def get_action(self, obs, noise):
+            acted.append(np.array(obs, float))
+            return super().get_action(obs, noise)
+
+        def evaluate_actions(self, obs, actions):
+            seen.update(agent=self, observations=np.array(obs, float), actions=np.array(actions))
+            return super().evaluate_actions(obs, actions)
+
+    class Adam(module.Adam):
+        def step(self, gradient):
+            step = {"gradients": named(seen["agent"].gradients), "learning_rate": self.lr}
+            super().step(gradient)
+            step["weights"] = named(seen["agent"].parameters)
+            steps.append(step | {name: seen[name] for name in ("observations", "actions")})
+
+    def watch(model, optimizer, envs):
+        seen["initial"] = named(model)
+
+    module.Agent, module.Adam = Agent, Adam
+    scripted.ScriptedEnv.scripts.clear()
+    module.train(ours.make_args(module, hyper, kind, options), ours.Run(hyper["updates"], watch))
+    return {
+        "kind": kind, "hyper": hyper, "logs": scripted.ScriptedEnv.logs(), "initial": seen["initial"], "steps": steps,
+        "acted": acted, "normalizes": kind == "gaussian", "own_networks": True,
+    }  # fmt: skip

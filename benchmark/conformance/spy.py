@@ -1,0 +1,66 @@
+"""For adapters of torch libraries: what an optimizer and a network see, through torch's public hooks."""
+
+import torch
+
+
+def numbers(tensor):
+    return tensor.detach().double().cpu().numpy().copy()
+
+
+class Spy:
+    """Records steps of `optimizer` for replay.py. `named`: parameters by the names of reference.py. `network`: the module
+    whose input (or output, with after=True) is the observations (M, D)."""
+
+    def __init__(self, optimizer, named: dict, network, after=False):
+        self.named = named
+        self.steps = []
+        self.acted = []
+        self.learned = None
+        self.actions = None  # an adapter may put a minibatch's actions here
+        self.acting = True  # an adapter may set it to False where a network is asked for values alone
+        self.initial = self.read(lambda parameter: parameter)
+        optimizer.register_step_pre_hook(self.before_step)
+        optimizer.register_step_post_hook(self.after_step)
+        if after:
+            network.register_forward_hook(lambda module, inputs, output: self.saw(output))
+        else:
+            network.register_forward_pre_hook(lambda module, inputs: self.saw(inputs[0]))
+
+    def read(self, what):
+        return {name: numbers(what(parameter)) for name, parameter in self.named.items()}
+
+    def saw(self, observations):
+        if torch.is_grad_enabled():
+            self.learned = numbers(observations).reshape(-1, observations.shape[-1])
+        elif self.acting:
+            self.acted.append(numbers(observations).reshape(-1, observations.shape[-1]))
+
+    def before_step(self, optimizer, args, kwargs):
+        gradients = self.read(lambda x: torch.zeros_like(x) if x.grad is None else x.grad)
+        self.steps.append({"gradients": gradients, "observations": self.learned})
+        if self.actions is not None:
+            self.steps[-1]["actions"] = self.actions
+
+    def after_step(self, optimizer, args, kwargs):
+        rate = float(optimizer.param_groups[0]["lr"])
+        self.steps[-1].update(weights=self.read(lambda x: x), learning_rate=rate)
+
+    def acted_by(self, num_envs):
+        """The observations of each step; an evaluation of a whole rollout isn't one."""
+        return [rows for rows in self.acted if len(rows) == num_envs]
+
+
+def load(named: dict, weights: dict):
+    """Gives the parameters a vector's weights."""
+    with torch.no_grad():
+        for name, parameter in named.items():
+            parameter.copy_(torch.as_tensor(weights[name]).reshape(parameter.shape))
+
+
+def layers(part: str, module) -> dict:
+    """The names of reference.py for the linear layers of a network."""
+    linear = [layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)]
+    named = {}
+    for i, layer in enumerate(linear):
+        named[f"{part}.{i}.weight"], named[f"{part}.{i}.bias"] = layer.weight, layer.bias
+    return named
