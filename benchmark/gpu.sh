@@ -35,7 +35,7 @@ if [ -n "${SMALL:-}" ]; then
 fi
 # The test levels are played on at each checkpoint, one game at a time: few checkpoints, few episodes
 training+=" --device $device --num-threads $threads --no-torch-deterministic"
-levels="--exp-name ppo_procgen_200_levels --num-levels 200 --eval-start-level 200 --episodes 10"
+levels="--exp-name ppo_procgen_200_levels --num-levels 200 --eval-start-level 200 --episodes 5"
 trainings=(
     "starpilot_1 --env-id starpilot --seed 1"
     "starpilot_2 --env-id starpilot --seed 2"
