@@ -29,7 +29,7 @@ UPDATE_SWITCHES = {
 STATISTICS_SWITCHES = {
     "update": ["before use", "after use"],
     "clip": [10.0, np.inf, 5.0],
-    "first count": [1e-4, 0.0, 1.0, 1e-8],
+    "first count": [1e-4, 0.0, 1.0],
     "epsilon": [1e-8, 1e-2, 1e-4],
     "epsilon is": ["inside the root", "outside"],
     "variance": ["population", "sample"],

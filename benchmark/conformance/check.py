@@ -1,0 +1,119 @@
+"""Compares an implementation of PPO with the test vectors and replays a training of it.
+
+    python benchmark/conformance/check.py --adapter mine.py
+
+adapters/template.py says how an adapter is written. Prints a row for each vector and each detail of the recorded training:
+same; differs, by how much and like which known variant; not there. Exit status: 0 if nothing differs, 1 if something
+does, 2 if the adapter can't be loaded.
+"""
+
+import argparse
+import importlib.util
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import replay
+import vectors
+
+TOLERANCE = 2e-5  # libraries compute in float32
+
+
+def load_adapter(path: Path):
+    sys.path[:0] = [str(Path(__file__).parent), str(path.parent)]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def explain(case, got) -> str:
+    """Which known variant gives these outputs, the one with the fewest deviations."""
+    call, inputs = case["call"], case["inputs"]
+    if call not in vectors.ANSWERS:
+        return ""
+    nearest = (float("inf"), "")
+    switches = vectors.switches_of(call, inputs)
+    for chosen in replay.by_deviations(switches, 5):
+        away = vectors.distance(got, pick(vectors.ANSWERS[call](inputs, chosen), got))
+        name = replay.describe(chosen, switches)
+        if away < TOLERANCE:
+            return name
+        nearest = min(nearest, (away, name))
+    return f"like no variant that is known; nearest, to {nearest[0]:.2g}: {nearest[1] or 'what is expected'}"
+
+
+def pick(expected, got):
+    """The outputs that an adapter returns: it may leave some out."""
+    if not isinstance(expected, dict):
+        return expected
+    return {name: expected[name] for name in expected if name in got}
+
+
+def check_case(adapter, case, label, options):
+    """Verdict and note of a vector."""
+    try:
+        got = getattr(adapter, case["call"])(case["inputs"], **options)
+        expected = pick(case["expected"], got)
+        away = vectors.distance(got, expected)
+    except NotImplementedError as error:
+        return "not there", str(error)
+    except Exception as error:  # of other people's code
+        traceback.print_exc()
+        return "differs", f"{type(error).__name__}: {error}"
+    if away < TOLERANCE:
+        return "same", f"to {away:.0e}"
+    return "differs", f"by {away:.2g}: {explain(case, got)}"
+
+
+def check_record(adapter, options):
+    try:
+        return replay.report(adapter.record(**options))
+    except Exception as error:
+        traceback.print_exc()
+        return [replay.Row("training", "differs", f"{type(error).__name__}: {error}")]
+
+
+def check(adapter, only="") -> list[dict]:
+    """A dict for each row: what, option, verdict, note."""
+    rows = []
+    options = getattr(adapter, "OPTIONS", {})
+    for case in vectors.load():
+        if not hasattr(adapter, case["call"]) or only not in case["name"]:
+            continue
+        for label, arguments in options.get(case["call"], {"": {}}).items():
+            verdict, note = check_case(adapter, case, label, arguments)
+            rows.append({"what": case["name"], "tag": case["tag"], "option": label, "verdict": verdict, "note": note})
+    if hasattr(adapter, "record") and only in "training":
+        for label, arguments in options.get("record", {"": {}}).items():
+            for row in check_record(adapter, arguments):
+                what = f"training: {row.detail}"
+                rows.append({"what": what, "tag": "", "option": label, "verdict": row.verdict, "note": row.note})
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--adapter", type=Path, required=True, help="a Python file")
+    parser.add_argument("--only", default="", help="a part of a vector's name, or: training")
+    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    args = parser.parse_args()
+    if not args.adapter.is_file():
+        print(f"check.py: error: --adapter {args.adapter}: no such file", file=sys.stderr)
+        return 2
+    adapter = load_adapter(args.adapter.resolve())
+    rows = check(adapter, args.only)
+    print(f"{adapter.NAME}\n")
+    width = max((len(f"{row['what']} {row['option']}") for row in rows), default=0)
+    for row in rows:
+        print(f"{row['what']} {row['option']}".ljust(width), row["verdict"].ljust(9), row["note"])
+    if args.json:
+        args.json.write_text(json.dumps({"name": adapter.NAME, "rows": rows}, indent=1) + "\n", "utf-8")
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("same", "differs", "not there")}
+    print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    return 1 if counts["differs"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
