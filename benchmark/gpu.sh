@@ -93,7 +93,8 @@ measure() {
     done
     collect
     say "CUDA graphs"
-    within "$graphs_limit" "$python" "$here/gpu_graphs.py" --folder "$folder" "${kit[@]}" || say "no graphs: status $?"
+    within "$graphs_limit" "$python" "$here/gpu_graphs.py" --folder "$folder" "${kit[@]}" \
+        --seconds $((graphs_limit - 15)) || say "no graphs: status $?"
     collect
     say "torch.compile, first all at once to fill its cache"
     for games in 8 64 128; do

@@ -41,8 +41,8 @@ rm -rf envpool/vizdoom/bin envpool/jumanji/assets envpool_assets/[!_a]* mujoco/e
 rm -rf mujoco/_render_filament*.so mujoco/sysid mujoco/testdata
 find . -name __pycache__ -o -name tests | xargs rm -rf
 
-# Procgen links libGL, for windows that it never opens
-packages="libgl1 libglvnd0 libglx0 libopengl0 libegl1 libx11-6 libxcb1 libxau6 libxdmcp6 libbsd0 libmd0"
+# Procgen links Qt and libGL, for windows that it never opens
+packages="libglib2.0-0 libpcre2-8-0 libgl1 libglvnd0 libglx0 libopengl0 libegl1 libx11-6 libxcb1 libxau6 libxdmcp6 libbsd0 libmd0"
 mkdir "$work/debs" "$site/lib"
 (cd "$work/debs" && apt-get --quiet --quiet download $packages)
 for deb in "$work"/debs/*.deb; do
