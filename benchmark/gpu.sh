@@ -33,9 +33,8 @@ if [ -n "${SMALL:-}" ]; then
     training="--total-timesteps 8192 --num-envs 8 --num-steps 32 --num-minibatches 2 --update-epochs 1 --checkpoints 4"
     threads=1
 fi
-# The test levels are played on at each checkpoint, one game at a time: few checkpoints, few episodes
 training+=" --device $device --num-threads $threads --no-torch-deterministic"
-levels="--exp-name ppo_procgen_200_levels --num-levels 200 --eval-start-level 200 --episodes 5"
+levels="--exp-name ppo_procgen_200_levels --num-levels 200"
 trainings=(
     "starpilot_1 --env-id starpilot --seed 1"
     "starpilot_2 --env-id starpilot --seed 2"
