@@ -6,6 +6,7 @@ second_source.py computes the same numbers in another way, and tests/test_confor
 """
 
 import json
+
 import numpy as np
 import reference
 from vectors import ANSWERS, FOLDER, distance, plain, switches_of
@@ -68,7 +69,12 @@ def update_case(kind, name, tag, why, M, on_policy, masked=False):
     A = {"discrete": 3, "gaussian": 2, "multidiscrete": 5}[kind]
     weights = {"policy.0.weight": draw(A, M), "policy.0.bias": draw(A), "value.0.weight": draw(1, M)}
     weights["value.0.bias"] = draw(1)
-    batch = {"advantages": draw(M, scale=2) + 0.5, "log_probs": np.zeros(M), "values": np.zeros(M), "returns": np.zeros(M)}
+    batch = {
+        "advantages": draw(M, scale=2) + 0.5,
+        "log_probs": np.zeros(M),
+        "values": np.zeros(M),
+        "returns": np.zeros(M),
+    }
     if kind == "gaussian":
         weights["log_std"] = np.round(0.3 * rng.normal(size=A), 3)
         batch["actions"] = draw(M, A)

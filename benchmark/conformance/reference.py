@@ -27,7 +27,7 @@ UPDATE_SWITCHES = {
     "log-prob": ["sum", "mean", "Laplace"],
 }  # fmt: skip
 STATISTICS_SWITCHES = {
-    "update": ["before use", "after use"],
+    "update": ["before use", "after use", "after each rollout"],
     "clip": [10.0, np.inf, 5.0],
     "first count": [1e-4, 0.0, 1.0],
     "epsilon": [1e-8, 1e-2, 1e-4],
@@ -340,18 +340,21 @@ class Running:
         return np.sqrt(self.var + epsilon) if where == "inside the root" else np.sqrt(self.var) + epsilon
 
 
-def running_normalize(batches, switches=None):
-    """Normalized observations of raw ones, (T, N, D); and the means and roots by which each was, (T, N, D) too."""
+def running_normalize(batches, switches=None, rollout=1):
+    """Normalized observations of raw ones, (T, N, D); and the means and roots by which each was, (T, N, D) too. `rollout`
+    is its number of steps."""
     chosen = defaults(STATISTICS_SWITCHES) | (switches or {})
     if chosen["statistics"] == "per environment":
         shared = chosen | {"statistics": "shared"}
-        alone = [running_normalize(batches[:, [n]], shared) for n in range(batches.shape[1])]
+        alone = [running_normalize(batches[:, [n]], shared, rollout) for n in range(batches.shape[1])]
         return [np.concatenate(parts, axis=1) for parts in zip(*alone)]
     running = Running(batches.shape[2:], chosen["first count"], chosen["variance"])
     means, roots = [], []
-    for rows in batches:
+    for t, rows in enumerate(batches):
         if chosen["update"] == "before use":
             running.update(rows)
+        if chosen["update"] == "after each rollout" and t > 0 and t % rollout == 0:
+            running.update(batches[t - rollout : t].reshape(-1, batches.shape[2]))
         means.append(np.broadcast_to(running.mean, rows.shape))
         roots.append(np.broadcast_to(running.root(chosen["epsilon"], chosen["epsilon is"]), rows.shape))
         if chosen["update"] == "after use":

@@ -10,6 +10,7 @@ A record is a dict:
                     where they aren't the environment's
     acted           optional: the observations (N, D) as the policy saw them at each step of the environments
     normalizes      optional, True if observations and rewards are normalized on purpose
+    normalizes_observations   the same for observations alone
     own_networks    optional, True if the initial weights are the implementation's own
     others          optional: names of trained parameters that are none of the above
 """
@@ -210,11 +211,12 @@ class Replay:
     # ------------------------------------------------------------------------------------------- What the network sees
     def observations(self):
         """What the policy saw when it acted: raw or normalized, and how."""
-        self.inputs, self.final_inputs = self.raw, self.final
+        self.inputs, self.final_inputs, self.inputs_known = self.raw, self.final, True
         if "acted" not in self.record or len(self.record["acted"]) < self.U * self.T:
             return Row("cont-6 cont-7 observations", "not there", "acting isn't recorded")
         acted = np.array(self.record["acted"][: self.U * self.T])
-        wanted = "normalized" if self.record.get("normalizes") else "raw"
+        normalizes = self.record.get("normalizes") or self.record.get("normalizes_observations")
+        wanted = "normalized" if normalizes else "raw"
         nearest = (np.inf, "", None)
         for name, choice in self.ways_to_observe(wanted):
             error = np.abs(choice[0][:-1] - acted).max()
@@ -223,8 +225,10 @@ class Replay:
             if error < 1e-3:  # the first that fits has the fewest deviations
                 break
         error, name, (self.inputs, means, roots) = nearest
-        if error > 1e-3:
-            return Row("cont-6 cont-7 observations", "differs", f"nearest: {name}, to {error:.2g}")
+        self.inputs_known = error < 1e-3
+        if not self.inputs_known:
+            self.inputs = np.concatenate([acted, self.inputs[-1:]])
+            return Row("cont-6 cont-7 observations", "differs", f"in no way that is known; nearest, to {error:.2g}: {name}")
         limit = np.abs(self.inputs).max()
         self.final_inputs = ((self.final - means[1:]) / roots[1:]).clip(-limit, limit)
         return Row("cont-6 cont-7 observations", "same" if name == wanted else "differs", name)
@@ -239,7 +243,7 @@ class Replay:
         yield "times 255", (self.raw * 255, zeros, ones / 255)
         for chosen in by_deviations(reference.STATISTICS_SWITCHES, 5):
             name = describe(chosen, reference.STATISTICS_SWITCHES)
-            yield f"normalized, {name}", reference.running_normalize(self.raw, chosen)
+            yield f"normalized, {name}", reference.running_normalize(self.raw, chosen, self.T)
 
     def seen_again(self):
         """Whether learning sees what acting saw. The ratio of the first minibatch must be 1."""
@@ -410,15 +414,18 @@ class Replay:
     def losses(self):
         """The gradients of all steps; where they differ, like which variant."""
         switches = reference.GAE_SWITCHES | reference.UPDATE_SWITCHES | {"clip range": ["constant", "annealed"]}
-        rewards = list(REWARDS) if self.record.get("normalizes") else ["as they are", "scaled, clipped", "clipped"]
+        rewards = list(REWARDS) if self.record.get("normalizes") else ["as they are", "scaled, clipped"]
         switches["rewards"] = rewards
         switches["late resets"] = ["left out"] if self.valid.all() else ["left out", "learned from"]
         if self.record["kind"] == "multidiscrete":
             switches["masks"] = ["used", "ignored when learning"]
+            switches["log-prob"] = ["sum", "mean"]
         if self.record["kind"] == "discrete":
             switches["log-prob"] = ["sum"]
         if "lstm.weight_ih" in self.record["initial"]:
             switches["LSTM"] = ["as it should be", "never reset", "learning starts from zeros"]
+        if not self.inputs_known:
+            return [Row("core-5 to core-11 gradients", "not there", "not replayed, since the observations aren't known")]
         everything = range(len(self.steps))
         probes = [0, self.hyper["epochs"] * self.hyper["minibatches"] - 1, len(self.steps) // 2, len(self.steps) - 1]
         as_wanted = reference.defaults(switches) | self.record.get("options", {})
@@ -426,14 +433,24 @@ class Replay:
         if error < TOLERANCE:
             beyond = np.mean([self.beyond(i, as_wanted) for i in probes[1:]])
             note = f"{len(self.steps)} steps to {error:.0e}; {beyond:.0%} of ratios beyond the clip range"
-            return [Row("core-5 to core-11 gradients", "same", note)]
+            return [Row("core-5 to core-11 gradients", "same", note), *self.undecided(as_wanted, switches)]
         for chosen in by_deviations(switches, 6, as_wanted):
             if self.error(chosen, probes) < TOLERANCE and self.error(chosen, everything) < TOLERANCE:
                 changed = [name for name in switches if chosen[name] != as_wanted[name]]
                 note = f"{len(self.steps)} steps to {self.error(chosen, everything):.0e}"
                 rows = [Row(f"{TAGS[name]} {name}", "differs", f"{chosen[name]} ({note})") for name in changed]
-                return rows
+                return rows + self.undecided(chosen, switches)
         return [Row("core-5 to core-11 gradients", "differs", "like no variant that is known")]
+
+    def undecided(self, chosen, switches):
+        """Other choices that give the same gradients: this training doesn't tell them apart."""
+        alike = []
+        for name, choices in switches.items():
+            for choice in choices:
+                other = chosen | {name: choice}
+                if choice != chosen[name] and self.error(other, range(len(self.steps))) < TOLERANCE:
+                    alike.append(f"{name} {choice}")
+        return [Row("not decided by this training", "not there", "; ".join(alike))] if alike else []
 
     def beyond(self, i, chosen):
         return np.mean(np.abs(self.gradients(i, chosen)["ratio"] - 1) > self.hyper["clip_coef"])

@@ -9,9 +9,10 @@ from typing import ClassVar
 import gymnasium as gym
 import numpy as np
 
-# A rollout has 8 steps of 4 environments. The learning rate is large, so that ratios and values leave the clip range
+# A rollout has 8 steps of 4 environments. The learning rate is large, so that ratios and values leave the clip range; for
+# networks with hidden layers it may be smaller
 HYPER = {
-    "num_envs": 4, "num_steps": 8, "updates": 20, "epochs": 3, "minibatches": 4, "learning_rate": 0.02, "gamma": 0.97,
+    "num_envs": 4, "num_steps": 8, "updates": 20, "epochs": 3, "minibatches": 4, "learning_rate": 0.05, "gamma": 0.97,
     "gae_lambda": 0.9, "clip_coef": 0.2, "ent_coef": 0.02, "vf_coef": 0.5, "max_grad_norm": 0.5, "adam_eps": 1e-5,
     "annealed": True,
 }  # fmt: skip

@@ -54,7 +54,9 @@ def evaluate_actions(i):
 def loss_of(parameters, i):
     batch, hyper = i["batch"], i["hyper"]
     batch = {"nvec": [len(parameters["policy.0.bias"])]} | batch
-    policy = distribution((parameters["policy.0.weight"].T + parameters["policy.0.bias"]), batch, parameters.get("log_std"))
+    policy = distribution(
+        (parameters["policy.0.weight"].T + parameters["policy.0.bias"]), batch, parameters.get("log_std")
+    )
     log_prob, entropy = log_prob_and_entropy(policy, batch["actions"])
     value = parameters["value.0.weight"][0] + parameters["value.0.bias"]
     advantages = batch["advantages"]

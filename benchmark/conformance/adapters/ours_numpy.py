@@ -1,7 +1,7 @@
 """The scripts without torch, as they are."""
 
 import numpy as np
-import ours
+import our_scripts
 import scripted
 
 NAME = "this project's numpy scripts"
@@ -21,9 +21,8 @@ def named(parameters):
 
 
 def record(script, **options):
-    module = ours.load_script(script)
-    kind = "gaussian" if "continuous" in script else "discrete"
-    hyper = scripted.HYPER | {key: options.pop(key) for key in list(options) if key in scripted.HYPER}
+    name, module = script, our_scripts.load_script(script)
+    kind, hyper = our_scripts.KINDS.get(name, "discrete"), our_scripts.hyper_of(name, options)
     steps, acted, seen = [], [], {}
 
     class Agent(module.Agent):
@@ -47,7 +46,7 @@ def record(script, **options):
 
     module.Agent, module.Adam = Agent, Adam
     scripted.ScriptedEnv.scripts.clear()
-    module.train(ours.make_args(module, hyper, kind, options), ours.Run(hyper["updates"], watch))
+    module.train(our_scripts.make_args(module, kind, hyper, options), our_scripts.Run(hyper["updates"], watch))
     return {
         "kind": kind, "hyper": hyper, "logs": scripted.ScriptedEnv.logs(), "initial": seen["initial"], "steps": steps,
         "acted": acted, "normalizes": kind == "gaussian", "own_networks": True,
