@@ -212,6 +212,7 @@ class Replay:
     def observations(self):
         """What the policy saw when it acted: raw or normalized, and how."""
         self.inputs, self.final_inputs, self.inputs_known = self.raw, self.final, True
+        self.before_update = None
         if "acted" not in self.record or len(self.record["acted"]) < self.U * self.T:
             return Row("cont-6 cont-7 observations", "not there", "acting isn't recorded")
         acted = np.array(self.record["acted"][: self.U * self.T])
@@ -229,6 +230,8 @@ class Replay:
         if not self.inputs_known:
             self.inputs = np.concatenate([acted, self.inputs[-1:]])
             return Row("cont-6 cont-7 observations", "differs", f"in no way that is known; nearest, to {error:.2g}: {name}")
+        if "after each rollout" in name:  # the last observation's value still comes with the rollout's own statistics
+            self.before_update = (self.raw[1:] - means[:-1]) / roots[:-1]
         limit = np.abs(self.inputs).max()
         self.final_inputs = ((self.final - means[1:]) / roots[1:]).clip(-limit, limit)
         return Row("cont-6 cont-7 observations", "same" if name == wanted else "differs", name)
@@ -345,6 +348,8 @@ class Replay:
         """Values, log-probs, advantages and returns of a rollout, flattened. `how` has a choice for each GAE switch."""
         weights = self.weights_before(u * self.hyper["epochs"] * self.hyper["minibatches"])
         inputs = self.inputs[u * self.T : (u + 1) * self.T + 1]
+        if self.before_update is not None:
+            inputs = np.concatenate([inputs[:-1], self.before_update[[(u + 1) * self.T - 1]]])
         finals = self.final_inputs[u * self.T : (u + 1) * self.T]
         everything = list(range(self.N * self.T))
         log_probs = self.evaluate(weights, u, everything, self.rollout_inputs(u))

@@ -4,7 +4,7 @@ import torch
 
 
 def numbers(tensor):
-    return tensor.detach().double().cpu().numpy().copy()
+    return torch.as_tensor(tensor).detach().double().cpu().numpy().copy()
 
 
 class Spy:
