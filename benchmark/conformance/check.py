@@ -28,20 +28,20 @@ def load_adapter(path: Path):
     return module
 
 
-def explain(case, got) -> str:
-    """Which known variant gives these outputs, the one with the fewest deviations."""
+def explain(case, got) -> tuple[str, dict | None]:
+    """Which known variant gives these outputs, the one with the fewest deviations; and the choices that make it."""
     call, inputs = case["call"], case["inputs"]
     if call not in vectors.ANSWERS:
-        return ""
+        return "", None
     nearest = (float("inf"), "")
     switches = vectors.switches_of(call, inputs)
     for chosen in replay.by_deviations(switches, 5):
         away = vectors.distance(got, pick(vectors.ANSWERS[call](inputs, chosen), got))
         name = replay.describe(chosen, switches)
         if away < TOLERANCE:
-            return name
+            return name, {switch: choice for switch, choice in chosen.items() if choice != switches[switch][0]}
         nearest = min(nearest, (away, name))
-    return f"like no variant that is known; nearest, to {nearest[0]:.2g}: {nearest[1] or 'what is expected'}"
+    return f"like no variant that is known; nearest, to {nearest[0]:.2g}: {nearest[1] or 'what is expected'}", None
 
 
 def pick(expected, got):
@@ -51,20 +51,21 @@ def pick(expected, got):
     return {name: expected[name] for name in expected if name in got}
 
 
-def check_case(adapter, case, label, options):
-    """Verdict and note of a vector."""
+def check_case(adapter, case, options):
+    """Verdict, note, and the choices found."""
     try:
         got = getattr(adapter, case["call"])(case["inputs"], **options)
         expected = pick(case["expected"], got)
         away = vectors.distance(got, expected)
     except NotImplementedError as error:
-        return "not there", str(error)
+        return "not there", str(error), None
     except Exception as error:  # of other people's code
         traceback.print_exc()
-        return "differs", f"{type(error).__name__}: {error}"
+        return "differs", f"{type(error).__name__}: {error}", None
     if away < TOLERANCE:
-        return "same", f"to {away:.0e}"
-    return "differs", f"by {away:.2g}: {explain(case, got)}"
+        return "same", f"to {away:.0e}", {}
+    says, found = explain(case, got)
+    return "differs", f"by {away:.2g}: {says}", found
 
 
 def check_record(adapter, options):
@@ -78,18 +79,20 @@ def check_record(adapter, options):
 def check(adapter, only="") -> list[dict]:
     """A dict for each row: what, option, verdict, note."""
     rows = []
+
+    def add(what, option, verdict, note, found):
+        rows.append({"what": what, "option": option, "verdict": verdict, "note": note, "found": found})
+
     options = getattr(adapter, "OPTIONS", {})
     for case in vectors.load():
         if not hasattr(adapter, case["call"]) or only not in case["name"]:
             continue
         for label, arguments in options.get(case["call"], {"": {}}).items():
-            verdict, note = check_case(adapter, case, label, arguments)
-            rows.append({"what": case["name"], "tag": case["tag"], "option": label, "verdict": verdict, "note": note})
+            add(case["name"], label, *check_case(adapter, case, arguments))
     if hasattr(adapter, "record") and only in "training":
         for label, arguments in options.get("record", {"": {}}).items():
             for row in check_record(adapter, arguments):
-                what = f"training: {row.detail}"
-                rows.append({"what": what, "tag": "", "option": label, "verdict": row.verdict, "note": row.note})
+                add(f"training: {row.detail}", label, row.verdict, row.note, row.found)
     return rows
 
 

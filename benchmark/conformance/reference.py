@@ -20,7 +20,7 @@ UPDATE_SWITCHES = {
         "population std", "sample std", "not normalized", "rollout's population std", "rollout's sample std",
     ],
     "policy loss": ["clipped", "not clipped"],
-    "value loss": ["larger of both", "not clipped", "clipped value alone", "smooth L1"],
+    "value loss": ["larger of both", "not clipped", "clipped value alone", "smooth L1", "squared error up to 10"],
     "value scale": ["1/2", "1"],
     "entropy bonus": ["yes", "no"],
     "gradient clip": ["joint", "actor and critic apart", "none"],
@@ -235,6 +235,9 @@ def value_loss(value, old, returns, clip_coef, how, scale):
         small = np.abs(error) < 1
         square = np.where(small, error**2, 2 * np.abs(error) - 1)
         slope = np.where(small, 2 * error, 2 * np.sign(error))
+    elif how == "squared error up to 10":
+        slope = np.where(square > 10, 0.0, slope)
+        square = square.clip(0, 10)
     factor = {"1/2": 0.5, "1": 1.0}[scale]
     return factor * square.mean(), factor * slope / len(value)
 

@@ -44,6 +44,7 @@ class Row(NamedTuple):
     detail: str
     verdict: str  # "same", "differs", "not there"
     note: str = ""
+    found: dict | None = None  # where the gradients are explained: the choice of each switch that isn't the expected one
 
 
 def far(got: dict, wanted: dict) -> float:
@@ -438,12 +439,13 @@ class Replay:
         if error < TOLERANCE:
             beyond = np.mean([self.beyond(i, as_wanted) for i in probes[1:]])
             note = f"{len(self.steps)} steps to {error:.0e}; {beyond:.0%} of ratios beyond the clip range"
-            return [Row("core-5 to core-11 gradients", "same", note), *self.undecided(as_wanted, switches)]
+            return [Row("core-5 to core-11 gradients", "same", note, {}), *self.undecided(as_wanted, switches)]
         for chosen in by_deviations(switches, 6, as_wanted):
             if self.error(chosen, probes) < TOLERANCE and self.error(chosen, everything) < TOLERANCE:
-                changed = [name for name in switches if chosen[name] != as_wanted[name]]
+                found = {name: chosen[name] for name in switches if chosen[name] != as_wanted[name]}
                 note = f"{len(self.steps)} steps to {self.error(chosen, everything):.0e}"
-                rows = [Row(f"{TAGS[name]} {name}", "differs", f"{chosen[name]} ({note})") for name in changed]
+                rows = [Row(f"{TAGS[name]} {name}", "differs", f"{choice} ({note})") for name, choice in found.items()]
+                rows[0] = rows[0]._replace(found=found)
                 return rows + self.undecided(chosen, switches)
         return [Row("core-5 to core-11 gradients", "differs", "like no variant that is known")]
 
