@@ -6,6 +6,7 @@ second_source.py computes the same numbers in another way, and tests/test_confor
 """
 
 import json
+import sys
 
 import numpy as np
 import reference
@@ -166,11 +167,44 @@ def lstm_cases():
     yield case("lstm", "LSTM with resets", "lstm-3 lstm-5", why, inputs)
 
 
+def initial_cases():
+    gains = {"hidden": {"gain": 2**0.5}, "policy": {"gain": 0.01}, "value": {"gain": 1.0}}
+    mlp = "Orthogonal weights, biases of 0, and two networks of two hidden layers with 64 units."
+    cnn = "Orthogonal weights, biases of 0, and one network whose features the actor and the critic share."
+    networks = [
+        ("ppo", "core-2 core-13", [4], 2, True, 9155, mlp),
+        ("ppo_continuous_action", "core-2 cont-2 cont-4", [17], 6, False, 11085, mlp),
+        ("ppo_atari", "core-2 atari-8", [84, 84, 4], 4, True, 1686693, cnn),
+        ("ppo_atari_lstm", "core-2 lstm-1", [84, 84, 1], 4, True, 2007333, cnn),
+        ("ppo_procgen", "impala", [64, 64, 3], 15, True, 626256, cnn),
+    ]
+    for script, tag, observation, actions, discrete, count, why in networks:
+        inputs = {"script": script, "observation": observation, "actions": actions, "discrete": discrete}
+        expected = {"parameters": {"count": count}, **gains, "rest": {"1 + skew": 1.0, "1 + bias": 1.0}}
+        if tag == "impala":  # the paper's network has torch's own initial weights
+            expected = {"parameters": {"count": count}}
+        elif "lstm" in tag:
+            expected["LSTM"] = {"gain": 1.0}
+        whole = {"name": f"initial weights, {script}", "tag": tag, "why": why, "call": "initial_weights"}
+        yield whole | {"inputs": inputs, "expected": expected, "missed_by": {}}
+
+
+def atari_cases():
+    tags = {"no-ops": "atari-1", "raw actions": "atari-2", "lives": "atari-3", "FIRE": "atari-4"}
+    tags |= {"frames": "atari-5 atari-7", "rewards": "atari-6"}
+    sys.path.insert(0, str(FOLDER.parent / "adapters"))
+    import ours
+
+    for of, tag in tags.items():
+        whole = {"name": f"Atari, {of}", "tag": tag, "why": "scripted_game.py describes the game.", "call": "atari"}
+        yield whole | {"inputs": {"of": of}, "expected": plain(ours.atari({"of": of})), "missed_by": {}}
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     files = {
         "gae": gae_cases, "update": update_cases, "distributions": distribution_cases,
-        "statistics": statistics_cases, "lstm": lstm_cases,
+        "statistics": statistics_cases, "lstm": lstm_cases, "initial": initial_cases, "atari": atari_cases,
     }  # fmt: skip
     for name, cases in files.items():
         text = ",\n".join(json.dumps(one) for one in cases())

@@ -12,7 +12,7 @@ GAE_SWITCHES = {
     "time limits": ["end", "bootstrap", "value of the next episode", "value of the current observation"],
     "trace at limits": ["cut", "leaks"],
     "rollout's last flag": ["used", "ignored"],
-    "done flags": ["of this step", "of the step before"],
+    "done flags": ["of this step", "of the step before", "of the step after"],
     "lambda": ["as given", "1", "0"],
 }
 UPDATE_SWITCHES = {
@@ -24,7 +24,7 @@ UPDATE_SWITCHES = {
     "value scale": ["1/2", "1"],
     "entropy bonus": ["yes", "no"],
     "gradient clip": ["joint", "actor and critic apart", "none"],
-    "log-prob": ["sum", "mean", "Laplace"],
+    "log-prob": ["sum", "mean", "mean, entropy too", "Laplace"],
 }  # fmt: skip
 STATISTICS_SWITCHES = {
     "update": ["before use", "after use", "after each rollout"],
@@ -52,6 +52,9 @@ def gae(rewards, values, final_values, terminated, truncated, last_values, gamma
     if chosen["done flags"] == "of the step before":
         terminated = np.concatenate([np.zeros((1, N)), terminated[:-1]])
         truncated = np.concatenate([np.zeros((1, N)), truncated[:-1]])
+    if chosen["done flags"] == "of the step after":
+        terminated = np.concatenate([terminated[1:], terminated[-1:]])
+        truncated = np.concatenate([truncated[1:], truncated[-1:]])
     next_values = np.concatenate([values[1:], last_values[None]])
     advantages = np.zeros((T, N))
     advantage = np.zeros(N)
@@ -171,7 +174,8 @@ def categorical(logits, actions, nvec, masks=None, how="sum"):
     if masks is not None:
         logits = np.where(masks, logits, -1e8)
     actions = np.asarray(actions, int).reshape(M, -1)
-    share = 1 / len(nvec) if how == "mean" else 1.0
+    share = 1 / len(nvec) if how.startswith("mean") else 1.0
+    entropy_share = 1 / len(nvec) if how == "mean, entropy too" else 1.0
     log_prob, entropy = np.zeros(M), np.zeros(M)
     d_log_prob, d_entropy = np.zeros_like(logits), np.zeros_like(logits)
     start = 0
@@ -183,9 +187,9 @@ def categorical(logits, actions, nvec, masks=None, how="sum"):
         one_hot = np.eye(size)[actions[:, component]]
         h = -(p * log_p).sum(1)
         log_prob += share * (one_hot * log_p).sum(1)
-        entropy += share * h
+        entropy += entropy_share * h
         d_log_prob[:, part] = share * (one_hot - p)
-        d_entropy[:, part] = -share * p * (log_p + h[:, None])
+        d_entropy[:, part] = -entropy_share * p * (log_p + h[:, None])
         start += size
     if masks is not None:
         d_log_prob, d_entropy = d_log_prob * masks, d_entropy * masks
@@ -203,9 +207,10 @@ def gaussian(mean, log_std, actions, how="sum"):
         log_probs = -np.sqrt(2) * np.abs(z) - log_std - 0.5 * np.log(2)
         d_mean, d_log_std = np.sqrt(2) * np.sign(z) / std, np.sqrt(2) * np.abs(z) - 1
         entropies = 1 + 0.5 * np.log(2) + log_std + np.zeros_like(mean)
-    share = 1 / mean.shape[1] if how == "mean" else 1.0
-    d_entropy = np.full_like(mean, share)
-    return share * log_probs.sum(1), share * entropies.sum(1), share * d_mean, share * d_log_std, d_entropy
+    share = 1 / mean.shape[1] if how.startswith("mean") else 1.0
+    entropy_share = 1 / mean.shape[1] if how == "mean, entropy too" else 1.0
+    d_entropy = np.full_like(mean, entropy_share)
+    return share * log_probs.sum(1), entropy_share * entropies.sum(1), share * d_mean, share * d_log_std, d_entropy
 
 
 # -------------------------------------------------------------------------------------------------- Loss and gradients

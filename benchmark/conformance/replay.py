@@ -13,6 +13,7 @@ A record is a dict:
     normalizes_observations   the same for observations alone
     own_networks    optional, True if the initial weights are the implementation's own
     others          optional: names of trained parameters that are none of the above
+    deviations      optional: from how many known variants the gradients may be put together, 6 by default
 """
 
 import itertools
@@ -38,6 +39,9 @@ REWARDS = {  # arguments of reference.scale_rewards
     "scaled per environment": {"per_environment": True},
     "as they are": {"scale": False, "clip": np.inf},
 }
+
+
+NETWORKS = "core-13 cont-2 cont-4 atari-8 networks"
 
 
 class Row(NamedTuple):
@@ -142,10 +146,15 @@ class Replay:
         return Row("core-2 initial weights", "same" if worst < 1e-4 else "differs", says if worst > 1e-4 else "")
 
     def parameters(self):
-        others = self.record.get("others", [])
-        note = f"also trained: {', '.join(others)}" if others else ""
-        tag = "cont-2 log std, cont-4 networks" if self.record["kind"] == "gaussian" else "core-13 networks"
-        return Row(tag, "differs" if others else "same", note)
+        """Whether actor and critic have the parameters that they should, and share none."""
+        named = self.record["initial"]
+        names = [(one, other) for one in named for other in named if one.startswith("policy") and one.endswith("weight")]
+        names = [(one, other) for one, other in names if other.startswith("value")]
+        shared = [one for one, other in names if named[one].size > 1 and np.array_equal(named[one], named[other])]
+        notes = [f"actor and critic share {', '.join(shared)}"] if shared else []
+        if self.record.get("others"):
+            notes.append(f"also trained: {', '.join(self.record['others'])}")
+        return Row(NETWORKS, "differs" if notes else "same", "; ".join(notes))
 
     def split(self):
         """Minibatches: each sample once an epoch, equal sizes, drawn anew in each epoch, not in order of time."""
@@ -215,7 +224,7 @@ class Replay:
         self.inputs, self.final_inputs, self.inputs_known = self.raw, self.final, True
         self.before_update = None
         if "acted" not in self.record or len(self.record["acted"]) < self.U * self.T:
-            return Row("cont-6 cont-7 observations", "not there", "acting isn't recorded")
+            return Row("atari-9 cont-6 cont-7 observations", "not there", "acting isn't recorded")
         acted = np.array(self.record["acted"][: self.U * self.T])
         normalizes = self.record.get("normalizes") or self.record.get("normalizes_observations")
         wanted = "normalized" if normalizes else "raw"
@@ -230,12 +239,12 @@ class Replay:
         self.inputs_known = error < 1e-3
         if not self.inputs_known:
             self.inputs = np.concatenate([acted, self.inputs[-1:]])
-            return Row("cont-6 cont-7 observations", "differs", f"in no way that is known; nearest, to {error:.2g}: {name}")
+            return Row("atari-9 cont-6 cont-7 observations", "differs", f"in no way that is known; nearest, to {error:.2g}: {name}")
         if "after each rollout" in name:  # the last observation's value still comes with the rollout's own statistics
             self.before_update = (self.raw[1:] - means[:-1]) / roots[:-1]
         limit = np.abs(self.inputs).max()
         self.final_inputs = ((self.final - means[1:]) / roots[1:]).clip(-limit, limit)
-        return Row("cont-6 cont-7 observations", "same" if name == wanted else "differs", name)
+        return Row("atari-9 cont-6 cont-7 observations", "same" if name == wanted else "differs", name)
 
     def ways_to_observe(self, first):
         """Names, and as reference.running_normalize returns them: observations, means and roots."""
@@ -297,13 +306,13 @@ class Replay:
             return Row("cont-5 actions", "same", f"learned up to {largest:.2f}, done up to {done:.2f}")
         return Row("cont-5 actions", "differs", f"learned up to {largest:.2f}, done up to {done:.2f}")
 
-    def evaluate(self, weights, u, batch, observations):
+    def evaluate(self, weights, u, batch, observations, how="sum"):
         x = {
             "observations": observations,
             "actions": self.rollout_actions(u)[batch],
             **self.extras(u, batch, weights, {}),
         }
-        return reference.evaluate(weights, x, self.record["kind"])[0][0]
+        return reference.evaluate(weights, x, self.record["kind"], how)[0][0]
 
     # ------------------------------------------------------------------------------------------- Gradients
     def extras(self, u, batch, weights, chosen):
@@ -345,7 +354,7 @@ class Replay:
         return reference.scale_rewards(flat, dones, self.hyper["gamma"], **REWARDS[how]).reshape(self.rewards.shape)
 
     @cache  # noqa: B019
-    def rollout(self, u, how, rewards, lstm):
+    def rollout(self, u, how, rewards, lstm, log_prob):
         """Values, log-probs, advantages and returns of a rollout, flattened. `how` has a choice for each GAE switch."""
         weights = self.weights_before(u * self.hyper["epochs"] * self.hyper["minibatches"])
         inputs = self.inputs[u * self.T : (u + 1) * self.T + 1]
@@ -353,7 +362,7 @@ class Replay:
             inputs = np.concatenate([inputs[:-1], self.before_update[[(u + 1) * self.T - 1]]])
         finals = self.final_inputs[u * self.T : (u + 1) * self.T]
         everything = list(range(self.N * self.T))
-        log_probs = self.evaluate(weights, u, everything, self.rollout_inputs(u))
+        log_probs = self.evaluate(weights, u, everything, self.rollout_inputs(u), log_prob)
         if "lstm.weight_ih" in weights:
             log_probs, inputs, finals = self.lstm_features(weights, u, inputs, finals, lstm)
 
@@ -394,7 +403,7 @@ class Replay:
         batch = batch[learned]
         gae_choices = tuple(chosen[name] for name in reference.GAE_SWITCHES)
         lstm = chosen.get("LSTM", "as it should be")
-        rollout = self.rollout(u, gae_choices, chosen["rewards"], lstm)
+        rollout = self.rollout(u, gae_choices, chosen["rewards"], lstm, chosen["log-prob"])
         minibatch = {name: values[batch] for name, values in rollout.items()}
         if chosen["advantages"].startswith("rollout's"):
             minibatch["advantages"] = reference.normalize(rollout["advantages"], chosen["advantages"])[batch]
@@ -425,7 +434,7 @@ class Replay:
         switches["late resets"] = ["left out"] if self.valid.all() else ["left out", "learned from"]
         if self.record["kind"] == "multidiscrete":
             switches["masks"] = ["used", "ignored when learning"]
-            switches["log-prob"] = ["sum", "mean"]
+            switches["log-prob"] = ["sum", "mean", "mean, entropy too"]
         if self.record["kind"] == "discrete":
             switches["log-prob"] = ["sum"]
         if "lstm.weight_ih" in self.record["initial"]:
@@ -440,7 +449,7 @@ class Replay:
             beyond = np.mean([self.beyond(i, as_wanted) for i in probes[1:]])
             note = f"{len(self.steps)} steps to {error:.0e}; {beyond:.0%} of ratios beyond the clip range"
             return [Row("core-5 to core-11 gradients", "same", note, {}), *self.undecided(as_wanted, switches)]
-        for chosen in by_deviations(switches, 6, as_wanted):
+        for chosen in by_deviations(switches, self.record.get("deviations", 6), as_wanted):
             if self.error(chosen, probes) < TOLERANCE and self.error(chosen, everything) < TOLERANCE:
                 found = {name: chosen[name] for name in switches if chosen[name] != as_wanted[name]}
                 note = f"{len(self.steps)} steps to {self.error(chosen, everything):.0e}"
@@ -486,7 +495,10 @@ def report(record: dict) -> list[Row]:
         return rows
     if record.get("own_networks"):
         rows.append(replay.initialization())
-    rows += [replay.parameters(), replay.number_of_steps(), replay.observations()]
+    rows += [replay.parameters(), replay.number_of_steps()]
+    if rows[-2].verdict == "differs" or record["kind"] == "gaussian" and "log_std" not in record["initial"]:
+        return rows  # then there is nothing to replay
+    rows.append(replay.observations())
     rows += [replay.split(), replay.annealing(), replay.optimizer(), replay.seen_again()]
     rows += [row for row in [replay.stored_actions()] if row]
     return rows + replay.losses()

@@ -72,7 +72,7 @@ class ScriptedEnv(gym.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if not self.script.log:  # numbered in the order of first use: some libraries make one more to look at
-            self.script.number = sum(len(script.log) > 0 for script in self.scripts)
+            self.script.number = sum(len(script.log) > 0 for script in self.scripts) % (self.width // SHOWN)
         return one_hot([self.script.reset()], self.width)[0], {}
 
     def step(self, action):

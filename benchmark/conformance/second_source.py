@@ -131,3 +131,48 @@ def lstm(i):
         output, (h, c) = layer(i["observations"][t : t + 1], (h * goes_on, c * goes_on))
         hidden.append(output[0].detach())
     return {"hidden": torch.stack(hidden), "state": torch.cat([h, c]).detach()}
+
+
+def initial_weights(i):
+    """Parameters counted layer by layer, as inputs x outputs + outputs."""
+
+    def linear(*sizes):
+        return sum(inputs * outputs + outputs for inputs, outputs in zip(sizes, sizes[1:]))
+
+    def convolution(inputs, outputs, size):
+        return inputs * outputs * size**2 + outputs
+
+    actions = i["actions"]
+    nature = convolution(4, 32, 8) + convolution(32, 64, 4) + convolution(64, 64, 3) + linear(64 * 7 * 7, 512)
+    impala = linear(32 * 8 * 8, 256) + linear(256, actions) + linear(256, 1)
+    for inputs, depth in ((3, 16), (16, 32), (32, 32)):
+        impala += convolution(inputs, depth, 3) + 4 * convolution(depth, depth, 3)
+    lstm = 4 * 128 * (512 + 128 + 2)
+    mlps = linear(int(i["observation"][0]), 64, 64, actions) + linear(int(i["observation"][0]), 64, 64, 1)
+    counts = {
+        "ppo": mlps,
+        "ppo_continuous_action": mlps + actions,
+        "ppo_atari": nature + linear(512, actions) + linear(512, 1),
+        "ppo_atari_lstm": nature - 3 * 32 * 8**2 + lstm + linear(128, actions) + linear(128, 1),
+        "ppo_procgen": impala,
+    }
+    return {"parameters": {"count": counts[i["script"]]}}
+
+
+def atari(i):
+    """stable-baselines3's wrappers; make_vectors.py takes the numbers from this project's, which are Gymnasium's."""
+    import scripted_game
+    from stable_baselines3.common.atari_wrappers import AtariWrapper
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
+
+    envs = VecFrameStack(DummyVecEnv([lambda: AtariWrapper(scripted_game.Game())]), 4)
+
+    def reset(seed):
+        envs.seed(seed)
+        return envs.reset()[0]
+
+    def step(action):
+        observations, rewards, dones, _ = envs.step([action])
+        return observations[0], rewards[0], dones[0]
+
+    return {i["of"]: torch.as_tensor(scripted_game.play(reset, step)[i["of"]])}

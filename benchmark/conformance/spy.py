@@ -65,3 +65,27 @@ def layers(part: str, module) -> dict:
     for i, layer in enumerate(linear):
         named[f"{part}.{i}.weight"], named[f"{part}.{i}.bias"] = layer.weight, layer.bias
     return named
+
+
+def describe(parameters: dict, actor: str, critic: str) -> dict:
+    """What the vectors of initial weights say: the number of parameters, the gains of orthogonal weights by their role,
+    how far weights are from orthogonal, and the largest bias. `actor` and `critic` begin the names of the last layers."""
+    roles = {"hidden": [], "policy": [], "value": [], "LSTM": []}
+    last = {}
+    for name, parameter in parameters.items():
+        if name.startswith((actor, critic)) and parameter.ndim > 1:
+            last[name.startswith(critic)] = name
+    largest_bias, skew = 0.0, 0.0
+    for name, parameter in parameters.items():
+        if parameter.ndim == 1:
+            largest_bias = max(largest_bias, float(parameter.detach().abs().max()))
+            continue
+        matrix = numbers(parameter).reshape(len(parameter), -1)
+        gram = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
+        gain = gram.diagonal().mean() ** 0.5
+        skew = max(skew, abs(gram / gain**2 - torch.eye(len(gram)).numpy()).max())
+        role = "policy" if name == last.get(False) else "value" if name == last.get(True) else "hidden"
+        roles["LSTM" if "lstm" in name else role].append(gain)
+    count = sum(parameter.numel() for parameter in parameters.values())
+    gains = {role: {"gain": float(sum(found) / len(found))} for role, found in roles.items() if found}
+    return {"parameters": {"count": float(count)}, **gains, "rest": {"1 + skew": 1 + skew, "1 + bias": 1 + largest_bias}}

@@ -21,6 +21,7 @@ import our_scripts
 import ours
 import ours_numpy
 import torch
+import vectors
 
 # Whole-script renamings, and the same arithmetic written otherwise; each is a line as it is and as it becomes
 HARMLESS = {
@@ -40,11 +41,18 @@ def flagged(script: str, change=None, **options) -> list[str]:
     """What the check says of a training, but what is the same."""
     adapter = ours_numpy if script.endswith("numpy") else ours
     arguments = adapter.OPTIONS["record"][script] | options
+    if adapter is ours:
+        arguments["deviations"] = 2  # a diff takes out one detail
     if change:
         arguments |= {"change": change}
     with contextlib.redirect_stderr(io.StringIO()):  # tracebacks of scripts that no longer run
         rows = check.check_record(adapter, arguments)
-    return [f"{row.detail}: {row.note}" for row in rows if row.verdict == "differs"]
+        said = [f"{row.detail}: {row.note}" for row in rows if row.verdict == "differs"]
+        for case in vectors.load() if adapter is ours else ():
+            if case["inputs"].get("script") == script or case["call"] == "atari" and script == "ppo_atari":
+                verdict, note, _ = check.check_case(ours, case, {})
+                said += [f"{case['tag']} {case['name']}: {note}"] if verdict == "differs" else []
+    return said
 
 
 def with_source(script: str, source: str, **options) -> list[str]:

@@ -114,9 +114,9 @@ def switches_of(call, inputs):
     if "log-prob" in switches:
         nvec = inputs.get("nvec", inputs.get("batch", {}).get("nvec", [0]))
         if inputs.get("kind") == "gaussian" or "log_std" in inputs:
-            switches["log-prob"] = ["sum", "mean", "Laplace"]
+            switches["log-prob"] = reference.UPDATE_SWITCHES["log-prob"]
         elif len(nvec) > 1:
-            switches["log-prob"] = ["sum", "mean"]
+            switches["log-prob"] = ["sum", "mean", "mean, entropy too"]
         else:
             del switches["log-prob"]
     if call == "update":  # a batch is one minibatch

@@ -125,7 +125,7 @@ def watched(agent_class, spies):
     return Agent
 
 
-def record(script, is_picture=False, change=None, **options):
+def record(script, is_picture=False, change=None, deviations=6, **options):
     """Trains a torch script through `train(args, run)`. `change` may edit the loaded script first."""
     name, script = script, load_script(script)
     kind, hyper = KINDS.get(name, "discrete"), hyper_of(name, options)
@@ -141,7 +141,7 @@ def record(script, is_picture=False, change=None, **options):
     def watch(model, optimizer, envs):
         vectors.append(envs)
         named = layers("policy", model.actor) | layers("value", model.critic)
-        if kind == "gaussian":
+        if isinstance(getattr(model, "log_std", None), torch.nn.Parameter):
             named["log_std"] = model.log_std
         if hasattr(model, "lstm"):
             named |= {f"lstm.{n.removesuffix('_l0')}": weight for n, weight in model.lstm.named_parameters()}
@@ -156,6 +156,6 @@ def record(script, is_picture=False, change=None, **options):
     logs = vectors[0].vector.logs() if is_picture else scripted.ScriptedEnv.logs()
     return {
         "kind": kind, "hyper": hyper, "logs": logs, "initial": spy.initial, "steps": spy.steps, "others": others,
-        "acted": spy.acted_by(hyper["num_envs"]), "normalizes": kind == "gaussian",
+        "acted": spy.acted_by(hyper["num_envs"]), "deviations": deviations, "normalizes": kind == "gaussian",
         "own_networks": hyper["learning_rate"] == OWN_NETWORKS["learning_rate"],
     }  # fmt: skip

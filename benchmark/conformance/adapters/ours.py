@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import our_scripts
+import scripted_game
 import torch
-from spy import Spy, layers, load
+from spy import Spy, describe, layers, load
 
 NAME = "this project's torch scripts"
 PICTURES = ["ppo_atari", "ppo_atari_visual", "ppo_atari_envpool", "ppo_atari_lstm", "ppo_procgen"]
@@ -77,3 +78,24 @@ def evaluate_actions(i):
     with torch.no_grad():
         log_prob, entropy, _ = agent.evaluate_actions(outputs, torch.as_tensor(i["actions"]), *masks)
     return {"log_prob": log_prob.numpy(), "entropy": entropy.numpy()}
+
+
+def atari(i):
+    script = our_scripts.load_script("ppo_atari")
+    envs = script.VectorEnv(script.Args(env_id="ScriptedGame-v0"), 1)
+
+    def step(action):
+        observations, rewards, dones, *_ = envs.step(np.array([action]))
+        return observations[0], rewards[0], dones[0]
+
+    outputs = scripted_game.play(lambda seed: envs.reset([seed])[0], step)
+    return {i["of"]: outputs[i["of"]]}
+
+
+def initial_weights(i):
+    script = our_scripts.load_script(i["script"])
+    space = gym.spaces.Discrete(i["actions"]) if i["discrete"] else gym.spaces.Box(-1, 1, (i["actions"],))
+    shape = tuple(int(n) for n in i["observation"])
+    observation_space = gym.spaces.Box(0, 255, shape, np.uint8 if len(shape) > 1 else np.float32)
+    agent = script.Agent(SimpleNamespace(observation_space=observation_space, action_space=space), script.Args())
+    return describe(dict(agent.named_parameters()), "actor", "critic")
