@@ -76,6 +76,92 @@ def run(column: str) -> dict:
     return json.loads(rows.read_text("utf-8")) | {"packages": packages}
 
 
+# ------------------------------------------------------------------------------------------------------------- The page
+DETAILS = {  # rows of the matrix: the switch of reference.py or the row of the training; and what "same" means
+    "time limits": ("time limits", "as an end"),
+    "advantages": ("advantages", "population std of the minibatch"),
+    "policy loss": ("policy loss", "clipped"),
+    "value loss": ("value loss", "the larger of the plain and the clipped"),
+    "value scale": ("value scale", "½"),
+    "entropy bonus": ("entropy bonus", "mean entropy"),
+    "gradient clip": ("gradient clip", "joint"),
+    "Adam's ε": ("core-3 Adam", "1e-5"),
+    "learning rate": ("core-4 annealed rate", "annealed to 0"),
+    "minibatches": ("core-6 minibatches", "drawn anew in each epoch"),
+    "observations": ("atari-9 cont-6 cont-7 observations", "normalized by statistics that all environments share"),
+    "first ratio": ("first ratio is 1", "1"),
+}
+SHORT = {
+    "value of the next episode": "flows on into the next episode", "value of the current observation": "V(s) of before",
+    "bootstrap": "bootstrapped", "rollout's sample std": "sample std of the rollout", "clipped value alone": "clipped alone",
+    "squared error up to 10": "squared error up to 10",
+}  # fmt: skip
+
+
+def cell(rows: list[dict], option: str, detail: str) -> str:
+    """What the rows of an option say of a detail; empty if they don't."""
+    mine = [row for row in rows if row["option"] == option]
+    wanted, _ = DETAILS[detail]
+    for row in mine:
+        if row["what"] == f"training: {wanted}":
+            if detail == "observations" and row["note"] == "raw":
+                return ""
+            if row["verdict"] == "differs" and wanted == "core-3 Adam":
+                return "1e-8"
+            if row["verdict"] == "differs" and wanted == "first ratio is 1":
+                return row["note"].rpartition("ratio is ")[2]
+            if row["verdict"] == "differs":
+                return row["note"].removeprefix("normalized, ").partition(";")[0].partition(": ")[0]
+            return row["verdict"] if row["verdict"] == "same" else ""
+    if detail == "time limits" and any(row["what"] == "time limits as ends" for row in mine):
+        mine = [row for row in mine if row["what"] == "time limits as ends"]
+    trainings = [row["found"] for row in mine if row["found"] is not None and row["what"].startswith("training")]
+    updates = [row["found"] for row in mine if row["found"] is not None and row["what"] == "three epochs, Discrete"]
+    gaes = [row["found"] for row in mine if row["found"] is not None and row["what"] == "time limits as ends"]
+    for found in trainings or (gaes if detail == "time limits" else updates):
+        if detail == "Adam's ε":
+            return "the user's" if updates and "Adam's epsilon" not in found else "1e-8"
+        choice = found.get(wanted, "same")
+        return SHORT.get(choice, choice)
+    return ""
+
+
+def cells(rows: list[dict], detail: str) -> str:
+    """The default's cell, and those of the options that differ from it."""
+    options = list(dict.fromkeys(row["option"] for row in rows))
+    first = next((cell(rows, option, detail) for option in options if cell(rows, option, detail)), "–")
+    text = [f"**{first}**" if first not in ("same", "–") else first]
+    for option in options:
+        other = cell(rows, option, detail)
+        if option and other and other != first and not option.startswith("ppo"):
+            text.append(f"`{option}`: {other}")
+    return "; ".join(text)
+
+
+def table(results: dict) -> str:
+    """The matrix in Markdown."""
+    pinned = json.loads((FOLDER / "pinned.json").read_text("utf-8"))
+    columns = [name for name in LIBRARIES if name in results and name not in ("numpy scripts", "rsl_rl, older")]
+    heads = [results[name]["name"].removesuffix(", MaskablePPO") for name in columns[1:]]
+    lines = ["| | this project | " + " | ".join([*heads, *pinned]) + " |", "|---" * (len(columns) + 3) + "|"]
+    for detail, (_, same) in DETAILS.items():
+        line = [detail, same]
+        line += [cells(results[name]["rows"], detail) for name in columns[1:]]
+        for one in pinned.values():
+            choice, where = one["cells"].get(detail, ("–", ""))
+            link = f"https://github.com/{one['repository']}/blob/{one['commit']}/{where}"
+            text = choice if choice in ("same", "–") or choice == same else f"**{choice}**"
+            line.append(f"[{text}]({link})" if where else text)
+        lines.append("| " + " | ".join(line) + " |")
+    return "\n".join(lines)
+
+
+def write_page(results: dict) -> None:
+    before, begin, rest = PAGE.read_text("utf-8").partition("<!-- matrix -->\n\n")
+    _, end, after = rest.partition("\n\n<!-- end of matrix -->")
+    PAGE.write_text(before + begin + table(results) + end + after, "utf-8")
+
+
 def main() -> None:
     words = sys.argv[1:]
     results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
@@ -86,6 +172,7 @@ def main() -> None:
             results[column] = run(column)
             text = ",\n".join(f'"{name}": {json.dumps(results[name])}' for name in LIBRARIES if name in results)
             RESULTS.write_text("{" + text.replace("}, {", "},\n{") + "}\n", "utf-8")
+    write_page(results)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """For adapters of torch libraries: what an optimizer and a network see, through torch's public hooks."""
 
+import numpy as np
 import torch
 
 
@@ -47,8 +48,12 @@ class Spy:
         self.steps[-1].update(weights=self.read(lambda x: x), learning_rate=rate)
 
     def acted_by(self, num_envs):
-        """The observations of each step; an evaluation of a whole rollout isn't one."""
-        return [rows for rows in self.acted if len(rows) == num_envs]
+        """The observations of each step: not of whole rollouts, and those that are asked for a value again once."""
+        steps = []
+        for rows in self.acted:
+            if len(rows) == num_envs and not (steps and np.array_equal(rows, steps[-1])):
+                steps.append(rows)
+        return steps
 
 
 def load(named: dict, weights: dict):

@@ -34,6 +34,7 @@ HARMLESS = {
         ("squared_error = (value - mb.returns).square()", "squared_error = (mb.returns - value) ** 2"),
     ],
 }  # fmt: skip
+TURN_ON = {"plus-1": {"bootstrap_truncated": True}, "aux-1": {"anneal_clip": True}, "aux-3": {"target_kl": 0.015}}
 SIZES = {"num_envs": 3, "num_steps": 6, "minibatches": 2, "epochs": 2, "updates": 24, "gamma": 0.9, "clip_coef": 0.1}
 
 
@@ -75,7 +76,7 @@ def try_ablations() -> int:
         said = []
         for script in ablate.hunks(ablation.diff):
             if script in ours.OPTIONS["record"] | ours_numpy.OPTIONS["record"]:
-                options = {"bootstrap_truncated": True} if ablation.tag == "plus-1" else {}
+                options = TURN_ON.get(ablation.tag, {})
                 said = with_source(script, ablate.changed(ablation, script), **options)
                 break
         counts["tried"] += 1

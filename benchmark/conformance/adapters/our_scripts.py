@@ -129,6 +129,8 @@ def record(script, is_picture=False, change=None, deviations=6, **options):
     """Trains a torch script through `train(args, run)`. `change` may edit the loaded script first."""
     name, script = script, load_script(script)
     kind, hyper = KINDS.get(name, "discrete"), hyper_of(name, options)
+    wanted = {"time limits": "bootstrap"} if options.get("bootstrap_truncated") else {}
+    wanted |= {"clip range": "annealed"} if options.get("anneal_clip") else {}
     if change:
         change(script)
     spies, vectors, others = [], [], []
@@ -156,6 +158,6 @@ def record(script, is_picture=False, change=None, deviations=6, **options):
     logs = vectors[0].vector.logs() if is_picture else scripted.ScriptedEnv.logs()
     return {
         "kind": kind, "hyper": hyper, "logs": logs, "initial": spy.initial, "steps": spy.steps, "others": others,
-        "acted": spy.acted_by(hyper["num_envs"]), "deviations": deviations, "normalizes": kind == "gaussian",
+        "acted": spy.acted_by(hyper["num_envs"]), "deviations": deviations, "options": wanted, "normalizes": kind == "gaussian",
         "own_networks": hyper["learning_rate"] == OWN_NETWORKS["learning_rate"],
     }  # fmt: skip
