@@ -94,8 +94,17 @@ DETAILS = {  # rows of the matrix: the switch of reference.py or the row of the 
 SHORT = {
     "value of the next episode": "flows on into the next episode", "value of the current observation": "V(s) of before",
     "bootstrap": "bootstrapped", "rollout's sample std": "sample std of the rollout", "clipped value alone": "clipped alone",
-    "squared error up to 10": "squared error up to 10",
+    "update after each rollout, clip inf, first count 0.0, epsilon 0.01, epsilon is outside":
+        "statistics change after each rollout, ε 0.01 outside the root, no clip",
+    "in no way that is known": "statistics change while the first epoch learns",
+    "an update's epochs have the same minibatches": "the same in each epoch",
+    "0.95 at first, 0 at last": "from 0.95 to 0",
 }  # fmt: skip
+OTHERWISE = {  # what vectors can't see: show.py shows the first; the user writes the others, or the adapter does
+    ("RLlib", "advantages"): "**std of the rollout and of one row more for each episode**",
+    ("TorchRL", "gradient clip"): "–",
+}
+FROM_TRAINING = ("Adam's ε", "learning rate", "minibatches", "observations", "first ratio")
 
 
 def cell(rows: list[dict], option: str, detail: str) -> str:
@@ -111,7 +120,9 @@ def cell(rows: list[dict], option: str, detail: str) -> str:
             if row["verdict"] == "differs" and wanted == "first ratio is 1":
                 return row["note"].rpartition("ratio is ")[2]
             if row["verdict"] == "differs":
-                return row["note"].removeprefix("normalized, ").partition(";")[0].partition(": ")[0]
+                says, _, more = row["note"].removeprefix("normalized, ").partition(";")[0].partition(": ")
+                says = more if says == "changes in another way" else says
+                return SHORT.get(says, says)
             return row["verdict"] if row["verdict"] == "same" else ""
     if detail == "time limits" and any(row["what"] == "time limits as ends" for row in mine):
         mine = [row for row in mine if row["what"] == "time limits as ends"]
@@ -120,7 +131,9 @@ def cell(rows: list[dict], option: str, detail: str) -> str:
     gaes = [row["found"] for row in mine if row["found"] is not None and row["what"] == "time limits as ends"]
     for found in trainings or (gaes if detail == "time limits" else updates):
         if detail == "Adam's ε":
-            return "the user's" if updates and "Adam's epsilon" not in found else "1e-8"
+            return "1e-8" if "Adam's epsilon" in found else ""
+        if detail in FROM_TRAINING:
+            return ""
         choice = found.get(wanted, "same")
         return SHORT.get(choice, choice)
     return ""
@@ -129,13 +142,15 @@ def cell(rows: list[dict], option: str, detail: str) -> str:
 def cells(rows: list[dict], detail: str) -> str:
     """The default's cell, and those of the options that differ from it."""
     options = list(dict.fromkeys(row["option"] for row in rows))
-    first = next((cell(rows, option, detail) for option in options if cell(rows, option, detail)), "–")
-    text = [f"**{first}**" if first not in ("same", "–") else first]
-    for option in options:
+    first = cell(rows, options[0], detail)
+    text = [f"**{first}**" if first not in ("same", "") else first]
+    last = first
+    for option in options[1:]:
         other = cell(rows, option, detail)
-        if option and other and other != first and not option.startswith("ppo"):
-            text.append(f"`{option}`: {other}")
-    return "; ".join(text)
+        if other and other not in (first, last):
+            last = other
+            text.append(f"`{option}`: {other if other == 'same' else f'**{other}**'}")
+    return "; ".join(part for part in text if part) or "–"
 
 
 def table(results: dict) -> str:
@@ -146,7 +161,7 @@ def table(results: dict) -> str:
     lines = ["| | this project | " + " | ".join([*heads, *pinned]) + " |", "|---" * (len(columns) + 3) + "|"]
     for detail, (_, same) in DETAILS.items():
         line = [detail, same]
-        line += [cells(results[name]["rows"], detail) for name in columns[1:]]
+        line += [OTHERWISE.get((name, detail)) or cells(results[name]["rows"], detail) for name in columns[1:]]
         for one in pinned.values():
             choice, where = one["cells"].get(detail, ("–", ""))
             link = f"https://github.com/{one['repository']}/blob/{one['commit']}/{where}"
@@ -157,9 +172,10 @@ def table(results: dict) -> str:
 
 
 def write_page(results: dict) -> None:
-    before, begin, rest = PAGE.read_text("utf-8").partition("<!-- matrix -->\n\n")
-    _, end, after = rest.partition("\n\n<!-- end of matrix -->")
-    PAGE.write_text(before + begin + table(results) + end + after, "utf-8")
+    before, begin, rest = PAGE.read_text("utf-8").partition("<!-- matrix -->\n")
+    _, end, after = rest.partition("\n<!-- end of matrix -->")
+    assert begin and end, "the page has no place for the matrix"
+    PAGE.write_text(f"{before}{begin}\n{table(results)}\n{end}{after}", "utf-8")
 
 
 def main() -> None:

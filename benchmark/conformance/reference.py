@@ -10,7 +10,7 @@ import numpy as np
 
 GAE_SWITCHES = {
     "time limits": ["end", "bootstrap", "value of the next episode", "value of the current observation"],
-    "trace at limits": ["cut", "leaks"],
+    "trace": ["cut", "leaks at limits", "leaks at all ends"],
     "rollout's last flag": ["used", "ignored"],
     "done flags": ["of this step", "of the step before", "of the step after"],
     "lambda": ["as given", "1", "0"],
@@ -71,8 +71,10 @@ def gae(rewards, values, final_values, terminated, truncated, last_values, gamma
         }[chosen["time limits"]]
         following = np.where(ends, 0.0, np.where(limits, at_limit, next_values[t]))
         goes_on = ~(ends | limits)
-        if chosen["trace at limits"] == "leaks":
+        if chosen["trace"] == "leaks at limits":
             goes_on = ~ends
+        if chosen["trace"] == "leaks at all ends":
+            goes_on = np.ones(N)
         delta = rewards[t] + gamma * following - values[t]
         advantage = delta + gamma * gae_lambda * goes_on * advantage
         advantages[t] = advantage

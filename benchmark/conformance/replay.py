@@ -27,7 +27,7 @@ from scripted import SHOWN, mask_of, one_hot
 
 TOLERANCE = 2e-4  # of a step's largest gradient, or of the learning rate; float32 differs by some 1e-6
 TAGS = {  # which detail a switch of reference.py is about
-    "time limits": "plus-1", "trace at limits": "core-5", "rollout's last flag": "core-5", "done flags": "core-1",
+    "time limits": "plus-1", "trace": "core-5", "rollout's last flag": "core-5", "done flags": "core-1",
     "lambda": "core-5", "advantages": "core-7", "policy loss": "core-8", "value loss": "core-9",
     "value scale": "core-10", "entropy bonus": "core-10", "gradient clip": "core-11", "log-prob": "cont-1 cont-3 multi-1",
     "rewards": "cont-8 cont-9", "LSTM": "lstm-3 lstm-5", "clip range": "aux-1", "masks": "aux-4",
@@ -49,7 +49,9 @@ class Row(NamedTuple):
     detail: str
     verdict: str  # "same", "differs", "not there"
     note: str = ""
-    found: dict | None = None  # where the gradients are explained: the choice of each switch that isn't the expected one
+    found: dict | None = (
+        None  # where the gradients are explained: the choice of each switch that isn't the expected one
+    )
 
 
 def far(got: dict, wanted: dict) -> float:
@@ -72,11 +74,18 @@ class Replay:
 
     def read_logs(self):
         """By number of rollout, step and environment: what happened, and which vectors were shown."""
-        self.fresh_starts = 0
+        self.fresh_starts, self.late_resets = 0, 0
         columns = []
         for log in self.record["logs"]:
             column, last, ended = [], None, True
+            count = sum(event[0] == "step" for event in log)
+            is_late = (
+                count < self.U * self.T <= len(log) - 1
+            )  # Gymnasium's NEXT_STEP: a reset takes a step of the vector
             for event in log:
+                if is_late and event[0] == "reset" and column:
+                    event = ("late reset", *event[1:])
+                    self.late_resets += 1
                 if event[0] == "reset":
                     self.fresh_starts += not ended
                     last, ended = event[1:], False
@@ -131,6 +140,9 @@ class Replay:
             return Row("core-1 rollouts", "differs", "another number of environments or steps than asked for")
         if self.fresh_starts:
             return Row("core-1 rollouts", "differs", f"{self.fresh_starts} episodes are cut between rollouts")
+        if self.late_resets:
+            note = f"{self.late_resets} steps only begin an episode: the vector has Gymnasium's NEXT_STEP autoreset"
+            return Row("core-1 rollouts", "differs", note)
         return Row("core-1 rollouts", "same")
 
     def initialization(self):
@@ -149,7 +161,9 @@ class Replay:
     def parameters(self):
         """Whether actor and critic have the parameters that they should, and share none."""
         named = self.record["initial"]
-        names = [(one, other) for one in named for other in named if one.startswith("policy") and one.endswith("weight")]
+        names = [
+            (one, other) for one in named for other in named if one.startswith("policy") and one.endswith("weight")
+        ]
         names = [(one, other) for one, other in names if other.startswith("value")]
         shared = [one for one, other in names if named[one].size > 1 and np.array_equal(named[one], named[other])]
         notes = [f"actor and critic share {', '.join(shared)}"] if shared else []
@@ -206,7 +220,7 @@ class Replay:
                 names = step["gradients"]
                 after = reference.adam(weights, names, state, step["learning_rate"], eps)
                 moved = max(np.abs(after[name] - step["weights"][name]).max() for name in names)
-                errors[eps] = max(errors[eps], moved / step["learning_rate"])
+                errors[eps] = max(errors[eps], moved / max(step["learning_rate"], 1e-12))
                 weights = step["weights"]
         best = min(errors, key=errors.get)
         wanted = self.hyper["adam_eps"]
@@ -240,7 +254,11 @@ class Replay:
         self.inputs_known = error < 1e-3
         if not self.inputs_known:
             self.inputs = np.concatenate([acted, self.inputs[-1:]])
-            return Row("atari-9 cont-6 cont-7 observations", "differs", f"in no way that is known; nearest, to {error:.2g}: {name}")
+            return Row(
+                "atari-9 cont-6 cont-7 observations",
+                "differs",
+                f"in no way that is known; nearest, to {error:.2g}: {name}",
+            )
         if "after each rollout" in name:  # the last observation's value still comes with the rollout's own statistics
             self.before_update = (self.raw[1:] - means[:-1]) / roots[:-1]
         limit = np.abs(self.inputs).max()
@@ -441,7 +459,14 @@ class Replay:
         if "lstm.weight_ih" in self.record["initial"]:
             switches["LSTM"] = ["as it should be", "never reset", "learning starts from zeros"]
         if not self.inputs_known:
-            return [Row("core-5 to core-11 gradients", "not there", "not replayed, since the observations aren't known")]
+            return [
+                Row("core-5 to core-11 gradients", "not there", "not replayed, since the observations aren't known")
+            ]
+        if self.late_resets and "actions" not in self.steps[0]:
+            note = (
+                "not replayed, since the actions of the steps that only begin an episode aren't known: set spy.actions"
+            )
+            return [Row("core-5 to core-11 gradients", "not there", note)]
         everything = range(len(self.steps))
         probes = [0, self.hyper["epochs"] * self.hyper["minibatches"] - 1, len(self.steps) // 2, len(self.steps) - 1]
         as_wanted = reference.defaults(switches) | self.record.get("options", {})
@@ -457,7 +482,28 @@ class Replay:
                 rows = [Row(f"{TAGS[name]} {name}", "differs", f"{choice} ({note})") for name, choice in found.items()]
                 rows[0] = rows[0]._replace(found=found)
                 return rows + self.undecided(chosen, switches)
-        return [Row("core-5 to core-11 gradients", "differs", "like no variant that is known")]
+        note = f"like no variant that is known; {self.directions(as_wanted)}"
+        return [Row("core-5 to core-11 gradients", "differs", note)]
+
+    def directions(self, chosen):
+        """In how many steps the gradients of policy and value have at least the right direction: where to look."""
+        per_update = self.hyper["epochs"] * self.hyper["minibatches"]
+        right = {"value": [], "policy": []}
+        for i in range(len(self.steps)):
+            wanted = self.gradients(i, chosen)["gradients"]
+            for part, found in right.items():
+                vectors = []
+                for gradients in (self.steps[i]["gradients"], wanted):
+                    vector = np.concatenate(
+                        [gradients[name].flatten() for name in sorted(wanted) if name.startswith(part)]
+                    )
+                    vectors.append(vector / max(np.linalg.norm(vector), 1e-12))
+                found.append(np.abs(vectors[0] - vectors[1]).max() < 1e-3)
+        says = "the direction is right in"
+        for part, found in right.items():
+            first = np.mean(found[::per_update])
+            says += f" {np.mean(found):.0%} of the {part}'s steps ({first:.0%} of the first in a rollout)"
+        return says.replace(") ", "), ")
 
     def undecided(self, chosen, switches):
         """Other choices that give the same gradients: this training doesn't tell them apart."""
@@ -497,7 +543,7 @@ def report(record: dict) -> list[Row]:
     if record.get("own_networks"):
         rows.append(replay.initialization())
     rows += [replay.parameters(), replay.number_of_steps()]
-    if rows[-2].verdict == "differs" or record["kind"] == "gaussian" and "log_std" not in record["initial"]:
+    if rows[-2].verdict == "differs" or (record["kind"] == "gaussian" and "log_std" not in record["initial"]):
         return rows  # then there is nothing to replay
     rows.append(replay.observations())
     rows += [replay.split(), replay.annealing(), replay.optimizer(), replay.seen_again()]

@@ -12,7 +12,32 @@ import numpy as np
 
 LOST_AT = (37, 61)  # raw frames at which one of three lives is lost
 OVER_AT = 86
-ACTIONS = [3, 2, 3, 3, 2, 2, 3, 2, 3, 2, 3, 3, 2, 3, 3, 2, 2, 3, 2, 3, 3, 2, 3, 2]  # of the agent, each for 4 raw frames
+ACTIONS = [
+    3,
+    2,
+    3,
+    3,
+    2,
+    2,
+    3,
+    2,
+    3,
+    2,
+    3,
+    3,
+    2,
+    3,
+    3,
+    2,
+    2,
+    3,
+    2,
+    3,
+    3,
+    2,
+    3,
+    2,
+]  # of the agent, each for 4 raw frames
 
 
 class Game(ale_py.AtariEnv):
@@ -78,11 +103,20 @@ def play(reset, step) -> dict:
     for seed in range(2, 6):
         reset(seed)
     openings = [game.index(1) for game in GAMES if 1 in game]
-    noops = len(set(openings)) > 1 and all(1 <= count <= 30 and not any(game[:count]) for count, game in zip(openings, GAMES))
+    noops = len(set(openings)) > 1 and all(
+        1 <= count <= 30 and not any(game[:count]) for count, game in zip(openings, GAMES)
+    )
     start = first.index(1) if 1 in first else 0
     return {
         "no-ops": np.array([float(noops)]),
-        "FIRE": np.array([float(1 in first and first[start : start + 8] in ([1, 1, 1, 1, 2, 2, 2, 2], [1, 2, *first[start + 2 : start + 8]]))]),
+        "FIRE": np.array(
+            [
+                float(
+                    1 in first
+                    and first[start : start + 8] in ([1, 1, 1, 1, 2, 2, 2, 2], [1, 2, *first[start + 2 : start + 8]])
+                )
+            ]
+        ),
         "raw actions": np.array(first[start + 8 : start + 24], float),
         "lives": np.array([*dones, len(rewards)]),
         "rewards": np.array(rewards),

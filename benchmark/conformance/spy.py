@@ -93,4 +93,8 @@ def describe(parameters: dict, actor: str, critic: str) -> dict:
         roles["LSTM" if "lstm" in name else role].append(gain)
     count = sum(parameter.numel() for parameter in parameters.values())
     gains = {role: {"gain": float(sum(found) / len(found))} for role, found in roles.items() if found}
-    return {"parameters": {"count": float(count)}, **gains, "rest": {"1 + skew": 1 + skew, "1 + bias": 1 + largest_bias}}
+    return {
+        "parameters": {"count": float(count)},
+        **gains,
+        "rest": {"1 + skew": 1 + skew, "1 + bias": 1 + largest_bias},
+    }

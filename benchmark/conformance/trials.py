@@ -50,7 +50,7 @@ def flagged(script: str, change=None, **options) -> list[str]:
         rows = check.check_record(adapter, arguments)
         said = [f"{row.detail}: {row.note}" for row in rows if row.verdict == "differs"]
         for case in vectors.load() if adapter is ours else ():
-            if case["inputs"].get("script") == script or case["call"] == "atari" and script == "ppo_atari":
+            if case["inputs"].get("script") == script or (case["call"] == "atari" and script == "ppo_atari"):
                 verdict, note, _ = check.check_case(ours, case, {})
                 said += [f"{case['tag']} {case['name']}: {note}"] if verdict == "differs" else []
     return said

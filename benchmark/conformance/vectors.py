@@ -125,5 +125,6 @@ def switches_of(call, inputs):
         first = inputs["time_limits"]
         switches["time limits"] = sorted(switches["time limits"], key=lambda choice: choice != first)
         if not inputs["truncated"].any():
-            del switches["time limits"], switches["trace at limits"]
+            del switches["time limits"]
+            switches["trace"] = ["cut", "leaks at all ends"]
     return switches

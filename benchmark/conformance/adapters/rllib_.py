@@ -66,7 +66,9 @@ def update(i, **options):
     load(named, i["weights"])
     _, optimizer = learner.get_optimizers_for_module("default_policy")[0]
     spy = Spy(optimizer, named, module.policy)
-    t = {name: torch.as_tensor(x, dtype=torch.int64 if name == "actions" else torch.float32) for name, x in batch.items()}
+    t = {
+        name: torch.as_tensor(x, dtype=torch.int64 if name == "actions" else torch.float32) for name, x in batch.items()
+    }
     rows = {Columns.OBS: torch.eye(M), Columns.ACTIONS: t["actions"], Columns.ACTION_LOGP: t["log_probs"]}
     rows |= {"advantages": t["advantages"], "value_targets": t["returns"]}
     rows[Columns.ACTION_DIST_INPUTS] = module.policy(torch.eye(M)).detach()

@@ -14,7 +14,9 @@ from tianshou.env import DummyVectorEnv
 from tianshou.utils.torch_utils import policy_within_training_step
 
 NAME = f"tianshou {importlib.metadata.version('tianshou')}"
-OPTIONS = {"record": {"": {}, "value_clip=True": {"value_clip": True}, "max_grad_norm not given": {"max_grad_norm": None}}}
+OPTIONS = {
+    "record": {"": {}, "value_clip=True": {"value_clip": True}, "max_grad_norm not given": {"max_grad_norm": None}}
+}
 
 
 class Actor(torch.nn.Linear):
