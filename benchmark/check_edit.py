@@ -67,7 +67,7 @@ def train_straight(script: Path, folder: Path, options: dict) -> tuple[Path, dic
     run_folder = module.main(make_args(module, options))
     found = {
         "policy": watch.compare_policies(),
-        "player": watch.compare_player(run_folder),
+        "player": watch.try_player(run_folder),
         "state": watch.find_unkept(),
         "gradients": watch.find_untrained(),
     }
@@ -110,7 +110,19 @@ def compare_checkpoints(script: Path, folder: Path, whole: Path, resumed: Path) 
 def in_process(function, *arguments):
     """Calls the function in a fresh process: scripts change settings of the process that they run in."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+        return pool.submit(call, function, *arguments).result()
+
+
+def call(function, *arguments):
+    """Raises RuntimeError for whatever the function raises: only this process knows the script's own exceptions."""
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:
+        raise RuntimeError(describe(error)) from None
+
+
+def describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 # ------------------------------------------------------------------------------------------------ Inside a training
@@ -200,6 +212,12 @@ class Watch:
         if max(self.strays) > TOLERANCE:
             return f"log-probs that are learned from are {max(self.strays):.3g} away from those that acted"
         return ""
+
+    def try_player(self, run_folder: Path) -> str:
+        try:
+            return self.compare_player(run_folder)
+        except Exception as error:  # Player may not fit an edited Agent
+            return describe(error)
 
     def compare_player(self, run_folder: Path) -> str:
         """Whether a player that loads the last checkpoint computes what the training agent computes."""
@@ -309,8 +327,11 @@ def check_resume(script: Path, folder: Path, options: dict, whole: Path) -> str:
         in_process(train_and_die, script, died, options)
     except BrokenProcessPool:  # killed, as it should be
         pass
-    resumed = in_process(resume, script, died)
-    difference = in_process(compare_checkpoints, script, folder / "compared", whole, resumed)
+    try:
+        resumed = in_process(resume, script, died)
+        difference = in_process(compare_checkpoints, script, folder / "compared", whole, resumed)
+    except RuntimeError as error:
+        return str(error)
     if difference:
         return f"{difference} after a kill and --resume: something that changes isn't in run.keep"
     return ""
@@ -321,7 +342,10 @@ def check_async(script: Path, folder: Path, options: dict) -> str:
     rows = []
     for vectorization in ("sync", "async"):
         chosen = {**options, "vectorization": vectorization, "total_timesteps": SIZES["total_timesteps"] // 2}
-        rows.append(read_metrics(in_process(train, script, folder / vectorization, chosen)))
+        try:
+            rows.append(read_metrics(in_process(train, script, folder / vectorization, chosen)))
+        except RuntimeError as error:
+            return f"--vectorization {vectorization}: {error}"
     for in_turn, in_processes in zip(*rows):
         for name, value in in_turn.items():
             if value != in_processes[name] and name != "charts/SPS":
@@ -351,7 +375,11 @@ def check_processes(script: Path, folder: Path, options: dict) -> str:
 
 def list_checks(script: Path, folder: Path, options: dict):
     """Yields the name of each check and the problem that it found, or ""."""
-    whole, found = in_process(train_straight, script, folder / "straight", options)
+    try:
+        whole, found = in_process(train_straight, script, folder / "straight", options)
+    except RuntimeError as error:
+        yield "it trains, saves and loads", str(error)
+        return
     yield "in the first minibatch of each update, every ratio is 1", found["policy"]
     yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
     yield "run.keep has everything in train that has a state", found["state"]
