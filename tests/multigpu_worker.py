@@ -1,26 +1,42 @@
 """One process of a job, as torchrun starts it: `multigpu_worker.py SCRIPT ARGUMENTS` runs a script of the collection
 and notes in rankN.pt what it was given and what it did."""
 
+import atexit
 import importlib
 import os
+import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 script = importlib.import_module(sys.argv.pop(1))
 rank = int(os.environ["RANK"])
-notes = {"seeds": [], "rewards": [], "minibatches": [], "gradients": [], "weights": [], "steps": []}
-reset, env_step = script.VectorEnv.reset, script.VectorEnv.step
-loss, gae, adam_step = script.ppo_loss, script.compute_gae, torch.optim.Adam.step
+notes = {"seeds": [], "rewards": [], "minibatches": [], "gradients": [], "weights": [], "steps": [], "drawn": []}
+reset = script.VectorEnv.reset
+env_step = script.VectorEnv.step
+loss = script.ppo_loss
+gae = script.compute_gae
+adam_step = torch.optim.Adam.step
 NOTED = 8  # optimizer steps whose minibatches, gradients and weights are kept
 
 
+class OtherAgent(script.Agent):
+    """Begins with other weights in each process."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        for parameter in self.parameters():
+            parameter.data += 0.01 * rank
+
+
 def noted_reset(envs, seeds):
-    if len(seeds) > 1:  # not the one of check_environment
+    if len(seeds) > 1:  # not the one of check_arguments
         notes["seeds"] += seeds
+        notes["drawn"] += [random.random(), np.random.random()]
     return reset(envs, seeds)
 
 
@@ -55,9 +71,17 @@ def noted_adam_step(optimizer):
     notes["last_weights"] = parameters
 
 
-script.VectorEnv.reset, script.VectorEnv.step = noted_reset, noted_env_step
-script.ppo_loss, script.compute_gae, torch.optim.Adam.step = noted_loss, noted_gae, noted_adam_step
+def save_notes():
+    notes["last_weights"] = [x.detach() for x in notes["last_weights"]]
+    notes["threads"] = sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
+    torch.save(notes, f"rank{rank}.pt")
+
+
+script.Agent = OtherAgent
+script.VectorEnv.reset = noted_reset
+script.VectorEnv.step = noted_env_step
+script.ppo_loss = noted_loss
+script.compute_gae = noted_gae
+torch.optim.Adam.step = noted_adam_step
+atexit.register(save_notes)  # runs after what the script registers later
 script.main(tyro.cli(script.Args))
-notes["last_weights"] = [x.detach() for x in notes["last_weights"]]
-notes["threads"] = sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
-torch.save(notes, f"rank{rank}.pt")

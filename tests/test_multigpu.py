@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import filelock
 import numpy as np
 import ppo_atari
 import ppo_atari_envpool
@@ -19,9 +20,10 @@ import ppo_atari_multigpu as ppo
 import pytest
 import torch
 import torch.distributed.run
-from helpers import TESTS, assert_resumes, assert_same_logs, assert_same_state, rows, state, words
+from helpers import TESTS, assert_resumes, assert_same_logs, assert_same_state, checkpoints, rows, state, train, words
 
-SCRIPT, WORKER = TESTS.parent / "cleanrl" / "ppo_atari_multigpu.py", TESTS / "multigpu_worker.py"
+SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_multigpu.py"
+WORKER = TESTS / "multigpu_worker.py"
 # 20 updates of 32 steps, checkpoints after 5, 10, 15 and 20
 SMALL = {
     "env_id": "environments_atari:Noise-v0", "total_timesteps": 640, "num_envs": 4, "num_steps": 8, "checkpoints": 4,
@@ -114,7 +116,8 @@ def assert_the_same_updates(notes, parent, num_actions):
     parameters = list(agent.parameters())
     for parameter, weights in zip(parameters, notes[0]["weights"][0], strict=True):
         parameter.data.copy_(weights)
-    debug, adam = [], torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
+    debug = []
+    adam = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)
     flat = lambda tensors: torch.cat([x.detach().flatten() for x in tensors])  # noqa: E731
     for i, columns in enumerate(joined_minibatches(notes)):
         mb = parent.Batch(*columns)
@@ -128,7 +131,8 @@ def assert_the_same_updates(notes, parent, num_actions):
             assert (flat(note["gradients"][i]) - gradient).abs().max() < 2e-4 * gradient.abs().max()
         adam.step()
         if i + 1 < len(notes[0]["weights"]):
-            start, theirs = flat(notes[0]["weights"][0]), flat(notes[0]["weights"][i + 1])
+            start = flat(notes[0]["weights"][0])
+            theirs = flat(notes[0]["weights"][i + 1])
             assert (theirs - flat(parameters)).abs().max() < 0.02 * (flat(parameters) - start).abs().max()
     return debug
 
@@ -148,8 +152,9 @@ def test_two_processes_learn_what_one_would_from_the_same_samples(pair):
         assert float(logged[name]) == pytest.approx(mean, rel=2e-3, abs=1e-6), name
 
 
-def test_ranks_hold_the_same_weights_after_20_updates(pair):
+def test_ranks_begin_with_the_first_ones_weights_and_hold_the_same_after_20_updates(pair):
     folder, (first, second) = pair
+    assert all(torch.equal(one, other) for one, other in zip(first["weights"][0], second["weights"][0], strict=True))
     saved = state(folder, 20)["model"].values()
     for one, other, kept, before in zip(first["last_weights"], second["last_weights"], saved, first["weights"][0]):
         assert torch.equal(one, other) and torch.equal(one, kept) and not torch.equal(one, before)
@@ -161,17 +166,10 @@ def test_each_rank_has_seeds_of_its_own(pair):
     assert len(seeds) == len(set(seeds)) == 4 * 4  # at the start and after each checkpoint but the last
 
 
-def test_each_rank_seeds_numpy_on_its_own(in_tmp_path, monkeypatch):
-    drawn = []
-    for rank in (0, 1):
-        run = ppo.SharedRun(ppo.resolve(ppo.Args(**SMALL)))
-        monkeypatch.setattr(ppo.dist, "get_rank", lambda rank=rank: rank)
-        monkeypatch.setattr(run, "open", lambda: None)
-        next(run.updates())
-        drawn.append(np.random.random())
-        monkeypatch.undo()
-        ppo.dist.destroy_process_group()
-    assert drawn[0] != drawn[1]
+def test_each_rank_draws_numbers_of_its_own_from_python_and_numpy(pair):
+    _, notes = pair
+    drawn = notes[0]["drawn"] + notes[1]["drawn"]
+    assert len(drawn) == len(set(drawn))
 
 
 def test_rank_0_logs_the_episodes_and_rewards_of_all(pair):
@@ -200,19 +198,18 @@ def test_the_kl_that_ends_an_update_is_that_of_all_ranks(in_tmp_path, target, ep
 
 # Lost processes
 def test_killed_processes_cost_nothing_but_time(pair, in_tmp_path):
-    """One before the first checkpoint, after which all begin anew, and one between two checkpoints."""
-    options = (*STANDALONE, "--max-restarts=3")
-    process = torchrun(SCRIPT, *words(**SMALL), options=options, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    """One before the first planned checkpoint, and one between two checkpoints."""
+    process = torchrun(SCRIPT, *words(**SMALL), options=(*STANDALONE, "--max-restarts=3"))
     wait_for_updates(process, 1)
     os.kill(worker_ids(process)[0], signal.SIGKILL)
     wait_for_updates(process, 12)
     os.kill(worker_ids(process)[1], signal.SIGKILL)
     end(process)
-    folder = max(Path().glob("runs/*"), key=lambda folder: folder.stat().st_mtime)
+    (folder,) = Path().glob("runs/*")
     assert_same_run(folder, pair[0])
 
 
-def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path, capsys):
+def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path):
     """And the run goes on in any number of processes."""
     options = SMALL | {"total_timesteps": 32 * 5000, "exact_resume": False}
     process = torchrun(SCRIPT, *words(**options))
@@ -224,11 +221,12 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path, capsys):
     stdout, _ = end(process, status=1)
     (folder,) = Path().glob("runs/*")
     reached = len(rows(folder, "metrics.csv"))
+    assert checkpoints(folder) == [reached]
     resume = f"torchrun --standalone --nproc_per_node=2 {SCRIPT} --resume {folder}"
-    assert f"stopped; update {reached} is saved, go on with: {resume}\n" in stdout
+    assert f"go on with: {resume}\n" in stdout
     assert json.loads((folder / "config.json").read_text())["command"].startswith(resume.partition(" --resume")[0])
-    ppo.main(ppo.Args(resume=str(folder), total_timesteps=32 * (reached + 2)))
-    assert "total_timesteps" in capsys.readouterr().out
+    assert json.loads((folder / "end.json").read_text())["end"] == "stopped"
+    train(ppo, resume=folder, total_timesteps=32 * (reached + 2))
     assert len(rows(folder, "metrics.csv")) == reached + 2
 
 
@@ -239,7 +237,7 @@ def test_a_run_that_ends_itself_by_its_returns_ends_in_all_processes(in_tmp_path
     end(torchrun("mine.py", *words(**SMALL)))
     (folder,) = Path("runs").iterdir()
     updates = len(rows(folder, "metrics.csv"))
-    assert updates < 20 and (folder / "checkpoints" / f"{updates}.pt").is_file()
+    assert updates < 20 and checkpoints(folder)[-1] == updates
 
 
 def test_a_second_signal_to_a_process_that_torchrun_did_not_start_ends_it(monkeypatch):
@@ -269,49 +267,125 @@ def test_two_nodes_train_as_one_does(pair, in_tmp_path):
     assert sorted(path.name for path in Path("node1").iterdir()) == ["stderr", "stdout"]
 
 
+# What goes wrong in one process
+STEP = "                optimizer.step()\n"
+AVERAGED = "    parameters = list(agent.parameters())"
+NOTE = "                run.note("
+NAN_REWARD = "                if rank == 1 and update == 4:\n                    rewards[step, 1] = math.nan\n"
+OTHER_WEIGHTS = "process 1 has other weights than process 0 in "
+
+
+@pytest.mark.parametrize(
+    ("edits", "told"),
+    [
+        ({STEP: f"{STEP}                agent.critic.bias.data *= 1 + 1e-6 * rank\n"}, None),  # as GPUs may round
+        (
+            {AVERAGED: "    parameters = [*agent.network.parameters(), *agent.actor.parameters()]",
+             STEP: f"{STEP}                for parameter in agent.critic.parameters():\n"
+                   "                    parameter.data -= 1e-3 * parameter.grad\n"},
+            f"{OTHER_WEIGHTS}model.critic.weight, model.critic.bias;",
+        ),
+        (
+            {"(model=agent,": "(other=nn.Linear(1, 1), model=agent,",
+             STEP: f'{STEP}                run.kept["other"].bias.data += rank\n'},
+            f"{OTHER_WEIGHTS}other.bias;",
+        ),
+        (
+            {"        self.actor =": '        self.register_buffer("total", torch.ones(()))\n        self.actor =',
+             STEP: f"{STEP}                agent.total += batch.returns.sum()\n"},
+            f"{OTHER_WEIGHTS}model.total;",
+        ),
+        ({NOTE: NAN_REWARD + NOTE}, "process 1: update 4, environment 1: its reward is not finite"),
+    ],
+    ids=["rounding", "a gradient that is not averaged", "another module", "a buffer", "a reward"],
+)  # fmt: skip
+def test_one_line_names_the_process_that_goes_astray(in_tmp_path, edits, told):
+    text = SCRIPT.read_text("utf-8")
+    for old, new in edits.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    Path("mine.py").write_text(text, "utf-8")
+    _, stderr = end(torchrun("mine.py", *words(**SMALL)), status=0 if told is None else 1)
+    lines = [line for line in stderr.splitlines() if line.startswith("mine.py: error: ")]
+    assert len(lines) == (told is not None)
+    assert all(told in line for line in lines)
+    assert "process 1:\n" not in stderr  # no traceback
+
+
+def test_processes_that_wait_end_with_the_one_that_failed(in_tmp_path):
+    """Together with the environments' processes, which ignore signals."""
+    fail = '        if rank == 1 and update == 2:\n            raise RuntimeError("mine")\n        # Advantages\n'
+    Path("mine.py").write_text(SCRIPT.read_text("utf-8").replace("        # Advantages\n", fail), "utf-8")
+    begun = time.monotonic()
+    _, stderr = end(torchrun("mine.py", *words(**SMALL), "--vectorization=async", NAMED="by this test"), status=1)
+    assert time.monotonic() - begun < 60
+    assert "process 1:\n" in stderr and "RuntimeError: mine" in stderr
+    assert "EOFError" not in stderr  # of an environment's process
+    time.sleep(1)
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # of another user, or it has just ended
+            assert b"NAMED=by this test" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("mistake", ["sizes", "id", "lock"])
+def test_a_mistake_is_told_once(pair, in_tmp_path, mistake):
+    if mistake == "sizes":
+        typed = words(**SMALL | {"num_envs": 3, "num_minibatches": 3})
+        told = "--num-envs 3 and minibatches of 8: must be multiples of the 2 processes"
+    elif mistake == "id":
+        typed = words(**SMALL | {"env_id": "Nothing-v0"})
+        told = "--env-id Nothing-v0"
+    else:
+        typed = ["--resume", str(pair[0]), "--total-timesteps=960"]
+        told = str(pair[0] / "lock")
+    before = sorted(pair[0].rglob("*"))
+    with filelock.FileLock(pair[0] / "lock"):
+        _, stderr = end(torchrun(SCRIPT, *typed), status=1)
+    (line,) = (line for line in stderr.splitlines() if line.startswith("ppo_atari_multigpu.py: error: "))
+    assert told in line
+    assert "process 1:\n" not in stderr  # no traceback
+    assert not Path("runs").exists() and sorted(pair[0].rglob("*")) == before
+
+
 # The command line
-def test_a_mistake_is_told_once(in_tmp_path):
-    _, stderr = end(torchrun(SCRIPT, *words(**SMALL | {"num_envs": 3, "num_minibatches": 3})), status=1)
-    (line,) = (line for line in stderr.splitlines() if "error: --" in line)
-    assert line.startswith("ppo_atari_multigpu.py: error: --num-envs 3")
-    assert line.endswith("minibatches of 8: must be multiples of the 2 processes")
-    assert not Path("runs").exists()
-
-
-def test_the_gpu_of_a_process_goes_by_its_local_rank(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("local_rank", "processes", "options", "gpu"),
+    [
+        (1, 2, {}, 1),
+        (2, 4, {"device_ids": (0, 0, 1, 1), "backend": "gloo"}, 1),
+        (1, 4, {"device": "cpu"}, None),  # no process needs a GPU
+        (0, 4, {}, "refused"),  # two would have none
+        (0, 4, {"device_ids": (0, 0, 1, 1)}, "refused"),  # two would share one, which NCCL refuses
+        (0, 2, {"device_ids": (1, 2)}, "refused"),  # there is no third
+    ],
+)
+def test_the_gpu_of_a_process_goes_by_its_local_rank(monkeypatch, local_rank, processes, options, gpu):
     """On a machine of two GPUs."""
-    given = []
-    monkeypatch.setenv("RANK", "0")
+    joined = []
+    taken = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", given.append)
-    monkeypatch.setattr(torch.distributed, "init_process_group", given.append)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: joined.append(backend))
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cuda:gloo,cuda:nccl")
-    ppo.join_processes("nccl")
-    for local_rank, processes, arguments in (
-        (1, 2, {}),
-        (2, 4, {"device_ids": (0, 0, 1, 1), "backend": "gloo"}),
-        (1, 4, {"device": "cpu"}),  # no process needs a GPU
-        (0, 4, {}),  # two would have none
-        (0, 4, {"device_ids": (0, 0, 1, 1)}),  # two would share one, which NCCL refuses
-    ):
-        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-        with contextlib.suppress(SystemExit):
-            ppo.choose_gpu(ppo.Args(**{"device": "cuda"} | arguments))
-    assert given == ["cpu:gloo,cuda:nccl", 1, 1]
-    said = "of 2 GPUs for each of 4 processes, each only once unless --backend gloo"
-    assert capsys.readouterr().err.count(said) == 2
+    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: joined[0])
+    monkeypatch.setattr(ppo.atexit, "register", lambda function: None)
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    args = ppo.Args(**{"device": "cuda"} | options)
+    ppo.join_processes(args.backend)
+    if gpu == "refused":
+        with pytest.raises(ppo.UserError, match="one of 2 GPUs for each"):
+            ppo.choose_gpu(args)
+    else:
+        ppo.choose_gpu(args)
+    assert taken == ([gpu] if isinstance(gpu, int) else [])
 
 
-def test_alone_it_says_so_and_a_resumed_run_ends_as_an_undisturbed_one(in_tmp_path, capsys):
+def test_alone_a_resumed_run_ends_as_an_undisturbed_one_and_is_evaluated(in_tmp_path):
     folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 128}))
-    assert "runs as one process" in capsys.readouterr().out
-    assert not torch.distributed.is_initialized()
     assert_resumes(ppo, folder, after=2)
-    ppo.main(ppo.Args(evaluate=str(folder), episodes=2))
-    assert "mean return" in capsys.readouterr().out
+    ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--episodes=2"]))
     assert len(rows(folder, "evaluation.csv")) == 2
 
 
@@ -322,28 +396,6 @@ def test_a_gradient_that_a_process_lacks_counts_as_0(monkeypatch):
     frozen.requires_grad_(False)
     ppo.average_gradients([here, elsewhere, frozen])
     assert (here.grad == 4).all() and (elsewhere.grad == 0).all() and frozen.grad is None
-
-
-def test_every_update_begins_with_the_first_ones_weights_and_buffers(in_tmp_path, monkeypatch):
-    sent = []
-    broadcast = torch.distributed.broadcast
-
-    def noted_broadcast(tensor, first):
-        sent.append(tensor)
-        return broadcast(tensor, first)
-
-    monkeypatch.setattr(ppo.dist, "broadcast", noted_broadcast)
-    folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 96}))
-    assert len(sent) == 3 * len(state(folder, 3)["model"])
-
-
-def test_evaluation_needs_no_gpus_of_the_training():
-    trained = ppo.Args(device="cuda", device_ids=(0, 1), backend="gloo")
-    assert ppo.for_evaluation(trained) == ppo.Args()
-
-
-def test_gpus_that_are_not_there_get_one_line(refusal):
-    assert "--device-ids 0 0: must name one of 0 GPUs" in refusal(ppo, **SMALL | {"device_ids": (0, 0)})
 
 
 # ppo_atari_multigpu_envpool.py
