@@ -37,7 +37,7 @@ test-gpu: .venv/test
 
 # A real Slurm on this machine, as root: apt-get install slurmctld slurmd slurm-client munge
 test-slurm: .venv/test
-	$(BIN)/python -m pytest -rs tests/slurm_array.py
+	$(BIN)/python -m pytest -rs tests/tools/slurm_array.py
 
 # Builds the Dockerfile without a daemon and runs every script in it, as root: apt-get install buildah crun debootstrap
 test-docker:
@@ -51,13 +51,13 @@ test-environments: .venv/test
 
 # Rebuilds every table and picture of the pages from benchmark/results and benchmark/agents
 results: .venv/test
-	$(BIN)/python benchmark/report.py
-	$(BIN)/python benchmark/ablate.py report
-	$(BIN)/python benchmark/agents.py rebuild
+	$(BIN)/python docs/build/result_tables.py
+	$(BIN)/python docs/build/ablation_tables.py
+	$(BIN)/python docs/build/gallery.py rebuild
 
 # Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md
 gallery: .venv/test
-	$(BIN)/python benchmark/agents.py play
+	$(BIN)/python docs/build/gallery.py play
 
 # The version is looked at first: with an older Python the installation fails late, and leaves a .venv behind.
 OLD = import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, and $(PYTHON) is " \

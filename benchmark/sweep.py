@@ -2,15 +2,16 @@
 
     python benchmark/sweep.py --command "python cleanrl/ppo.py" --env-ids CartPole-v1 Acrobot-v1 --workers 2
     python benchmark/sweep.py … --grid learning-rate=1e-3,3e-4 num-envs=4,8    every combination of them
+    python benchmark/sweep.py … --gpus 0 1   two runs at a time, each with a GPU of its own
     python benchmark/sweep.py … --status     what is done, on any machine that sees the run folders
     python benchmark/sweep.py … --task 3     only run 3, for job arrays: see benchmark/slurm.sh
 
 A run is recognized by its arguments, except for what concerns only machine, speed or recording, and by the version of
-its script. With its last checkpoint it is done and skipped; from an earlier one it is resumed.
+its script. How it ended is in its end.json: one that is whole, or that a break in train ended, is done and skipped, and
+one that diverged stays as it is. All others are resumed from their last checkpoint.
 """
 
 import contextlib
-import csv
 import hashlib
 import itertools
 import json
@@ -29,13 +30,22 @@ from pathlib import Path
 
 import filelock
 import numpy as np
-import shared
 import tyro
-from shared import checkpoints, curve, identity, in_one_line, last_step, script_args, table, version, words_of
+from command_line import UserError, one_line_errors, print_table, with_values, words_of
+from intervals import curve
+from runs import (
+    checkpoints,
+    identity,
+    last_step,
+    planned_steps,
+    read_config,
+    read_end,
+    read_episodes,
+    script_args,
+    version,
+)
 
 LAST_LINES = 12  # of a failed run's log, which are shown
-RUNS = Path("runs")
-LOGS = RUNS / "logs"
 PYTHON = ("python", "python3")  # in a command: the one that runs this
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # torchrun of this Python first
 IN_SLURM_STEP = "SLURM_STEP_ID" in os.environ  # then Slurm sends its signals to every process, the runs included
@@ -48,7 +58,8 @@ class Args:
     grid: list[str] = field(default_factory=list)  # options to combine, as in learning-rate=1e-3,3e-4 num-envs=4,8
     num_seeds: int = 3  # runs of each environment, with each combination
     start_seed: int = 1  # seed of the first of them
-    workers: int = 1  # runs at a time
+    workers: int | None = None  # runs at a time; by default one, or with --gpus one for each GPU
+    gpus: list[str] = field(default_factory=list)  # GPUs that the runs share out: each run sees only one of them
     threads: int | None = None  # CPU threads of a run; by default the workers share the cores
     status: bool = False  # only show what is done; exit status 0 if every run is, else 1
     left: bool = False  # only print the numbers of the runs that are left, for --array of sbatch
@@ -62,14 +73,15 @@ class Job:
 
     env_id: str
     seed: int
-    point: list[str]  # options of the grid
+    point: str  # of the grid, as in learning-rate=1e-3
     start: list[str]  # the command up to the script
     options: list[str]  # what follows in it
     arguments: dict  # of the script
-    last_update: int  # whose checkpoint ends the run
     digest: str  # of the arguments
-    state: str = "queued"  # or running, elsewhere (in another process), done, failed, stopped, interrupted
+    folder: Path = Path()  # where it runs: its run folder is in runs/ there
+    state: str = "queued"  # or running, elsewhere (in another process), done, diverged, failed, stopped, interrupted
     note: str = ""
+    gpu: str | None = None
     process: subprocess.Popen | None = None
     claim: filelock.BaseFileLock | None = None  # held while this process makes the run
     told_to_stop: bool = False
@@ -80,43 +92,58 @@ class Job:
 
     @property
     def name(self) -> str:
-        return " ".join([self.env_id, *self.point, "seed", str(self.seed)])
+        words = [self.env_id, self.point, "seed", str(self.seed)]
+        return " ".join(word for word in words if word)
 
     @property
     def log(self) -> Path:
         which = f"{self.digest}{version_seen(self.script)}"
         name = f"{self.env_id}__{self.arguments['exp_name']}__{self.seed}__{which}.log"
-        return LOGS / name.replace("/", "_").replace(":", "_")
+        return self.folder / "runs" / "logs" / name.replace("/", "_").replace(":", "_")
 
     def becomes(self, state: str, note: str = "") -> None:
         """Sets the state, and prints it if it is news."""
         if (state, note) != (self.state, self.note):
-            print(f"{self.name}: {', '.join(word for word in (state, note) if word)}", flush=True)
+            print(f"{self.name}: {state}, {note}" if note else f"{self.name}: {state}", flush=True)
         self.state = state
         self.note = note
 
 
 def split_command(command: str) -> tuple[list[str], list[str]]:
-    """The words of a command up to its script, and those after it. Raises ValueError if it can't be run."""
+    """The words of a command up to its script, and those after it."""
     words = words_of("--command", command)
     ends = [i + 1 for i, word in enumerate(words) if word.endswith(".py")]
     if not ends:
-        raise ValueError(f'--command "{command}": names no script; write it like "python cleanrl/ppo.py --gamma 0.9"')
+        raise UserError(f'--command "{command}": names no script; write it like "python cleanrl/ppo.py --gamma 0.9"')
     if words[0] not in PYTHON and shutil.which(words[0], path=PATH) is None:
-        raise ValueError(f"--command: there is no program {words[0]}; begin with python, or type its full path")
+        hint = "begin with python, or type its full path"
+        if "=" in words[0]:
+            hint = "variables go before python benchmark/sweep.py; --gpus gives each run a GPU"
+        raise UserError(f"--command: there is no program {words[0]}; {hint}")
     return words[: ends[0]], words[ends[0] :]
 
 
-def grid_points(grid: list[str]) -> list[list[str]]:
-    """Every combination of the grid's values, each as words of a command line. Raises ValueError if it is no grid."""
+def grid_points(grid: list[str]) -> dict[str, list[str]]:
+    """Every combination of the grid's values: its name and its words of a command line."""
     axes = {}
     for axis in grid:
-        name, _, values = axis.partition("=")
-        if not name or not values or name in axes:
-            raise ValueError(f"--grid {axis}: write an option and its values, once, as in learning-rate=1e-3,3e-4")
-        switches = {"true": f"--{name}", "false": f"--no-{name}"}
-        axes[name] = [switches.get(value.lower(), f"--{name}={value}") for value in values.split(",")]
-    return [list(point) for point in itertools.product(*axes.values())]
+        option, _, values = axis.partition("=")
+        if not option or not values or option in axes:
+            raise UserError(f"--grid {axis}: write an option and its values, once, as in learning-rate=1e-3,3e-4")
+        axes[option] = values.split(",")
+    points = {}
+    for values in itertools.product(*axes.values()):
+        name = "_".join(f"{option}={value}" for option, value in zip(axes, values))
+        points[name] = [grid_word(option, value) for option, value in zip(axes, values)]
+    return points
+
+
+def grid_word(option: str, value: str) -> str:
+    if value.lower() == "true":
+        return f"--{option}"
+    if value.lower() == "false":
+        return f"--no-{option}"
+    return f"--{option}={value}"
 
 
 def option_names(words: list[str]) -> list[str]:
@@ -124,14 +151,14 @@ def option_names(words: list[str]) -> list[str]:
 
 
 def read_arguments(script: Path, words: list[str]) -> dict:
-    """The script's arguments with these words typed. Raises ValueError if it refuses them."""
+    """The script's arguments with these words typed."""
     words = [word for word in words if word not in ("--cuda", "--no-cuda")]  # as the scripts take them for --device
     kind = script_args(script)
     try:
         arguments = tyro.cli(kind, args=words, console_outputs=False)
     except (SystemExit, TypeError):  # TypeError: tyro looks for the help of a class whose module is gone
         typed = shlex.join(words)
-        raise ValueError(f"{script.name} does not take {typed}; `python {script} {typed}` says why") from None
+        raise UserError(f"{script.name} does not take {typed}; `python {script} {typed}` says why") from None
     return asdict(arguments)
 
 
@@ -141,29 +168,37 @@ def digest_of(arguments: dict) -> str:
     return hashlib.sha256(same.encode()).hexdigest()[:8]
 
 
-def make_jobs(args: Args) -> list[Job]:
-    """Environments × grid × seeds, with the first seed of everything first. Raises ValueError for a user's mistake."""
+def make_jobs(args: Args, folder: Path = Path(), named: bool = True) -> list[Job]:
+    """Environments × grid × seeds, with the first seed of everything first. If they are `named`, runs of a grid have
+    its point in their --exp-name, and so in the names of their folders."""
     if not args.env_ids or "" in args.env_ids:
-        raise ValueError("name the environments, as in --env-ids CartPole-v1 Acrobot-v1")
+        raise UserError("name the environments, as in --env-ids CartPole-v1 Acrobot-v1")
     start, options = split_command(args.command)
+    script = Path(start[-1])
     points = grid_points(args.grid)
-    for option in option_names(options + points[0]):
-        if option in ("--env-id", "--seed", "--resume", "--evaluate"):
-            raise ValueError(f"--command and --grid: leave out {option}, which the sweep sets")
+    for words in [options, *points.values()]:
+        for option in option_names(words):
+            if option in ("--env-id", "--seed", "--resume", "--evaluate"):
+                raise UserError(f"--command and --grid: leave out {option}, which the sweep sets")
     jobs = {}
     seeds = range(args.start_seed, args.start_seed + args.num_seeds)
     for seed, env_id, point in itertools.product(seeds, args.env_ids, points):
-        words = [*options, *point, "--env-id", env_id, "--seed", str(seed)]
-        arguments = read_arguments(Path(start[-1]), words)
+        words = [*options, *points[point], "--env-id", env_id, "--seed", str(seed)]
+        if point and named and "--exp-name" not in option_names(points[point]):
+            exp_name = read_arguments(script, options)["exp_name"]
+            words += ["--exp-name", f"{exp_name}_{point}"]
+        arguments = read_arguments(script, words)
         batch_size = arguments["num_envs"] * arguments["num_steps"]
         if not 1 <= batch_size <= arguments["total_timesteps"] <= sys.maxsize:
             sizes = f"--num-envs * --num-steps = {batch_size}, --total-timesteps {arguments['total_timesteps']}"
-            raise ValueError(f"{sizes}: makes no update, or too many; choose other sizes")
-        last_update = int(arguments["total_timesteps"]) // batch_size
+            raise UserError(f"{sizes}: makes no update, or too many; choose other sizes")
         digest = digest_of(arguments)
         if digest in jobs:
-            raise ValueError(f"--env-ids and --grid: {' '.join([env_id, *point])} is the same run twice; leave one out")
-        jobs[digest] = Job(env_id, seed, point, start, words, arguments, last_update, digest)
+            raise UserError(f"--env-ids: {env_id} is the same run twice; leave one out")
+        jobs[digest] = Job(env_id, seed, point, start, words, arguments, digest, folder)
+    values = [digest_of(job.arguments | {"exp_name": ""}) for job in jobs.values()]
+    if len(set(values)) < len(values):
+        raise UserError("--grid: two of its points are the same, such as 0.1 and 1e-1; leave one out")
     return list(jobs.values())
 
 
@@ -176,32 +211,39 @@ def version_seen(script: Path) -> str:
 
 @cache  # of what never changes in a run folder; an error is not cached
 def read_folder(run: Path) -> tuple[str, dict[str, str]]:
-    """The digest of a run folder's arguments, and the version of each script in it. Raises if it is no run folder."""
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    return digest_of(shared.last_arguments(config)), {path.name: version(path) for path in run.glob("*.py")}
+    """The digest of a run folder's arguments, and the version of each script in it. Raises OSError or ValueError if it
+    is no run folder."""
+    return digest_of(read_config(run)["arguments"]), {path.name: version(path) for path in run.glob("*.py")}
 
 
 def matching_runs(job: Job) -> list[Path]:
     """The job's run folders, the furthest last."""
     found = []
-    for run in RUNS.glob("*/"):
+    for run in job.folder.glob("runs/*/"):
         try:
             digest, versions = read_folder(run)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not a run folder, or not one yet
+        except (OSError, ValueError):  # not a run folder, or not one yet
             continue
         if digest == job.digest and versions.get(job.script.name) == version_seen(job.script):
             found.append(run)
-    return sorted(found, key=lambda run: (last_checkpoint(run), run.stat().st_mtime))
+    return sorted(found, key=furthest)
+
+
+def furthest(run: Path) -> tuple:
+    """Ended runs come after others, those with a later checkpoint after others."""
+    end = read_end(run)
+    has_ended = end is not None and end["end"] != "stopped"
+    return has_ended, last_checkpoint(run), run.stat().st_mtime
 
 
 def last_checkpoint(run: Path) -> int:
-    """The update of a run's last checkpoint, 0 if there is none."""
+    """The update of a run's last checkpoint, −1 if there is none."""
     found = checkpoints(run)
-    return int(found[-1].stem) if found else 0
+    return int(found[-1].stem) if found else -1
 
 
 def is_done(job: Job) -> bool:
-    """Whether a run folder has the last checkpoint, which a script writes when everything else is written."""
+    """Whether a run of the job has ended as it should."""
     return found_state(job)[0] == "done"
 
 
@@ -221,14 +263,20 @@ def is_held(lock: Path) -> bool:
 def found_state(job: Job) -> tuple[str, str]:
     """The state of a job that this process isn't making, and a note, by its run folders."""
     runs = matching_runs(job)
-    users = [run for run in runs if is_held(run / "lock")]
-    last = last_checkpoint(runs[-1]) if runs else 0
-    if last >= job.last_update:
+    if not runs:
+        return "queued", ""
+    end = read_end(runs[-1])
+    if end is not None and end["end"] == "whole":
         return "done", ""
-    if users:
-        return "elsewhere", f"a process is writing to {users[0]}"
-    if last:
-        return "interrupted", f"can go on from update {last}"
+    if end is not None and end["end"] == "break":
+        return "done", f"by a break in update {end['update']}"
+    if end is not None and end["end"] == "diverged":
+        return "diverged", f"in update {end['update']}; {runs[-1]} stays as it is"
+    for run in runs:
+        if is_held(run / "lock"):
+            return "elsewhere", f"a process is writing to {run}"
+    if last_checkpoint(runs[-1]) >= 0:
+        return "interrupted", f"can go on from update {last_checkpoint(runs[-1])}"
     return "queued", ""
 
 
@@ -236,15 +284,15 @@ def look(jobs: list[Job]) -> None:
     """Sets the states of the jobs by their folders and locks."""
     for job in jobs:
         job.state, job.note = found_state(job)
-        if job.state == "elsewhere" or (job.state != "done" and is_held(job.log.with_suffix(".lock"))):
+        if job.state == "elsewhere":
+            job.state = "running"
+        elif job.state in ("queued", "interrupted") and is_held(job.log.with_suffix(".lock")):
             job.state = "running"
 
 
 def returns_at(run: Path, steps: list[float]) -> np.ndarray:
     """The mean return of the last 100 episodes that had ended by each of the steps; NaN where none had."""
-    rows = list(csv.DictReader(shared.read_log(run / "episodes.csv").splitlines()))
-    ends = np.array([float(row["global_step"]) for row in rows])
-    returns = np.array([float(row["episodic_return"]) for row in rows])
+    ends, returns = read_episodes(run)
     return curve(ends, returns, np.array(steps))
 
 
@@ -270,10 +318,13 @@ def caught_signals():
 class Sweep:
     """Makes runs. A signal in the list `stops` ends it (see caught_signals)."""
 
-    def __init__(self, jobs: list[Job], workers: int, threads: int | None, stops: list[int]):
+    def __init__(
+        self, jobs: list[Job], workers: int, threads: int | None, stops: list[int], gpus: tuple[str, ...] = ()
+    ):
         self.queue = deque(jobs)
         self.running = []
         self.workers = workers
+        self.gpus = gpus
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.threads = threads or int(os.environ.get("SLURM_CPUS_PER_TASK", max(1, cores // workers)))
         self.stops = stops
@@ -310,7 +361,7 @@ class Sweep:
 
     def start(self, job: Job) -> None:
         """Starts or resumes a run, unless it is done or alive elsewhere by now."""
-        LOGS.mkdir(parents=True, exist_ok=True)
+        job.log.parent.mkdir(parents=True, exist_ok=True)
         job.claim = filelock.FileLock(job.log.with_suffix(".lock"), blocking=False)  # free when this process ends
         try:
             job.claim.acquire()
@@ -319,13 +370,14 @@ class Sweep:
             return
         state, note = found_state(job)
         if state in ("queued", "interrupted") and version(job.script) != version_seen(job.script):
-            shared.fail(f"{job.script} was edited; type the command again for runs of the new version", status=1)
+            raise UserError(f"{job.script} was edited; type the command again for runs of the new version", status=1)
         if state == "queued":
             self.start_process(job, job.start + job.options)
             job.becomes("running")
         elif state == "interrupted":
             run = matching_runs(job)[-1]
-            self.start_process(job, [*job.start, *job.options, "--resume", str(run)])
+            resume = run.relative_to(job.folder)
+            self.start_process(job, [*job.start, *job.options, "--resume", str(resume)])
             job.becomes("running", f"resumed from update {last_checkpoint(run)}")
         else:
             job.claim.release()
@@ -333,6 +385,10 @@ class Sweep:
 
     def start_process(self, job: Job, words: list[str]) -> None:
         command = [sys.executable, *words[1:]] if words[0] in PYTHON else words
+        variables = os.environ | {"PATH": PATH, "OMP_NUM_THREADS": str(self.threads)}
+        if self.gpus:
+            job.gpu = self.free_gpu()
+            variables["CUDA_VISIBLE_DEVICES"] = job.gpu
         if sys.platform == "linux" and shutil.which("setpriv"):  # if the sweep is killed, its runs save and end
             command = ["setpriv", "--pdeathsig", "TERM", *command]
         with job.log.open("a", encoding="utf-8") as log:
@@ -342,22 +398,31 @@ class Sweep:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | {"PATH": PATH, "OMP_NUM_THREADS": str(self.threads)},
+                env=variables,
+                cwd=job.folder,
                 start_new_session=not IN_SLURM_STEP,  # Ctrl-C reaches the sweep alone, which passes it on
             )
         self.running.append(job)
 
+    def free_gpu(self) -> str:
+        """The GPU that the fewest of the runs have."""
+        taken = Counter(job.gpu for job in self.running)
+        return min(self.gpus, key=lambda gpu: taken[gpu])
+
     def end(self, job: Job) -> None:
-        """Decides what becomes of a job whose process has ended."""
+        """Decides what becomes of a job whose process has ended, by what the run recorded."""
         self.running.remove(job)
         job.claim.release()
-        if is_done(job):  # whatever the status: a run with its last checkpoint is whole
-            job.becomes("done")
-        elif self.stops or job.told_to_stop:
-            job.becomes("stopped", "the same command goes on" if self.stops else "")
+        state, note = found_state(job)
+        if state in ("done", "diverged"):
+            job.becomes(state, note)
+        elif self.stops:
+            job.becomes("stopped", "the same command goes on")
+        elif job.told_to_stop:
+            job.becomes("stopped")
         else:
             status = job.process.returncode
-            job.becomes("failed", f"ended with status {status} before its last checkpoint; see {job.log}")
+            job.becomes("failed", f"its process ended with status {status}, and the run hasn't ended; see {job.log}")
 
     def stop(self, job: Job) -> None:
         """Lets a run save a checkpoint and end. A second call makes no difference."""
@@ -371,13 +436,13 @@ def count_states(jobs: list[Job]) -> str:
     return ", ".join(f"{count} {state}" for state, count in Counter(job.state for job in jobs).items())
 
 
-def make_runs(jobs: list[Job], workers: int, threads: int | None = None) -> int:
-    """Makes the runs. Returns the exit status: 0 if every run is done, 1 if one failed, 128 + n after the signal n."""
+def make_runs(jobs: list[Job], workers: int, threads: int | None = None, gpus: tuple = ()) -> int:
+    """Makes the runs. Returns the exit status: 0 if every run is done, 1 if one isn't, 128 + n after the signal n."""
     with caught_signals() as stops:
-        Sweep(jobs, workers, threads, stops).run()
+        Sweep(jobs, workers, threads, stops, gpus).run()
     for job in jobs:
-        if job.state == "failed":
-            print(f"\n{job.name}: {job.note}, which ends with:", file=sys.stderr)
+        if job.state in ("failed", "diverged") and job.log.is_file():
+            print(f"\n{job.name}: {job.state}, {job.note}. {job.log} ends with:", file=sys.stderr)
             for line in job.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]:
                 print(f"    {line}", file=sys.stderr)
     print(count_states(jobs), flush=True)
@@ -391,22 +456,29 @@ def print_status(jobs: list[Job]) -> None:
     look(jobs)
     rows = [["environment", "options", "seed", "state", "steps", "return", ""]]
     for job in jobs:
-        cells = ["", ""]
-        runs = matching_runs(job)
-        if runs:
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # a damaged one has empty cells
-                step = last_step(runs[-1])
-                share = step / shared.planned_steps(job.arguments)
-                cells = [f"{step:,} ({share:.0%})", f"{returns_at(runs[-1], [math.inf])[0]:.2f}"]
-        rows.append([job.env_id, " ".join(job.point), str(job.seed), job.state, *cells, job.note])
-    table(rows)
+        rows.append([job.env_id, job.point, str(job.seed), job.state, *progress(job), job.note])
+    print_table(rows)
     print(count_states(jobs))
 
 
+def progress(job: Job) -> list[str]:
+    """How many steps a job's run has made, and its return: two cells, which are empty without a whole run folder."""
+    runs = matching_runs(job)
+    if not runs:
+        return ["", ""]
+    try:
+        step = last_step(runs[-1])
+        mean_return = returns_at(runs[-1], [math.inf])[0]
+    except (OSError, ValueError, KeyError):
+        return ["", ""]
+    return [f"{step:,} ({step / planned_steps(job.arguments):.0%})", f"{mean_return:.2f}"]
+
+
 def main(args: Args) -> int:
-    """Returns the exit status. Raises ValueError with one line for a mistake, before anything is created."""
-    if min(args.num_seeds, args.workers, 1 if args.threads is None else args.threads, 1 + (args.task or 0)) < 1:
-        raise ValueError("--num-seeds, --workers and --threads: must be 1 or more, and --task 0 or more")
+    """Returns the exit status. Raises UserError for a mistake, before anything is created."""
+    for option, value in (("--num-seeds", args.num_seeds), ("--workers", args.workers), ("--threads", args.threads)):
+        if value is not None and value < 1:
+            raise UserError(f"{option} {value}: must be 1 or more")
     jobs = make_jobs(args)
     if args.status:
         print_status(jobs)
@@ -419,9 +491,11 @@ def main(args: Args) -> int:
             print(f"--task {args.task}: this sweep has the runs 0 to {len(jobs) - 1} only; nothing to do")
             return 0
         jobs = [jobs[args.task]]
-    return make_runs(jobs, args.workers, args.threads)
+    workers = args.workers or max(1, len(args.gpus))
+    return make_runs(jobs, workers, args.threads, tuple(args.gpus))
 
 
 if __name__ == "__main__":
-    with in_one_line(ValueError):
-        raise SystemExit(main(tyro.cli(Args, description=__doc__)))
+    with one_line_errors():
+        words = with_values(sys.argv[1:], ("--command",))
+        raise SystemExit(main(tyro.cli(Args, description=__doc__, args=words)))

@@ -1,8 +1,8 @@
 """Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes.
 
     python benchmark/throughput.py --script ppo
-    python benchmark/throughput.py --script ppo_atari --arguments="--precision bf16" --against="--precision fp32"
-    python benchmark/throughput.py --script ppo --vary num-envs 4 16 64 256
+    python benchmark/throughput.py --script ppo --arguments "--num-envs 16"
+    python benchmark/throughput.py --script ppo_atari --arguments "--precision bf16" --against "--precision fp32"
 
 A script is launched in a temporary folder, and timed by its metrics.csv: the median over the updates after the warm-up.
 A ratio is the median of the ratios within each round, so that a slow hour of the machine hardly moves it.
@@ -17,6 +17,7 @@ import io
 import json
 import multiprocessing
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -24,22 +25,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import psutil
-import report
 import tyro
-from shared import ROOT, fail, in_one_line, release, version, words_of, write_atomically, write_json
-
-try:
-    from rich.console import Console
-    from rich.markdown import Markdown
-except ImportError as error:
-    fail(f"{error}; pip install -e '.[benchmark]'")
+from command_line import UserError, one_line_errors, print_table, with_values, words_of
+from files import write_atomically
+from kept import write_json
+from pages import markdown
+from runs import ROOT, release, version
 
 SB3_THREADS = {"default threads": None, "1 thread": 1}  # of torch; None is its default
 LEAST_UPDATES = 3  # in a measurement
@@ -57,15 +55,15 @@ DEFAULTS = {  # where neither --arguments nor --against is typed
 @dataclass
 class Args:
     script: str = "ppo"  # name of a script in cleanrl/
-    arguments: str | None = None  # arguments of the script, as one string after =: --arguments="--num-envs 8"
+    arguments: str | None = None  # arguments of the script, as one string: "--num-envs 8"
     against: str | None = None  # arguments of a second measurement of the script, to compare with
     processes: int | None = None  # processes that torchrun starts; 2 for a multigpu script at its defaults, else 1
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
     rounds: int = 5  # rounds, each with one measurement of everything
     sb3: bool = True  # measure stable-baselines3 too
-    vary: list[str] = field(default_factory=list)  # an argument and its values: how the speed grows with it
-    output: Path | None = None  # JSON file to write, instead of the published results
+    output: Path | None = None  # JSON file to write
+    keep: bool = False  # put it into the published results, benchmark/results/speed.json
 
 
 # ---------------------------------------------------------------------------------------------------- A launched script
@@ -115,14 +113,14 @@ class Launch:
         return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
 
     def wait_for(self, condition: Callable[[], bool], interval: float) -> bool:
-        """Waits until the condition holds, or the script has ended. Returns whether it holds; a script that breaks ends
-        this program, which shows what the script said."""
+        """Waits until the condition holds, or the script has ended. Returns whether it holds; of a script that breaks
+        it shows what it said."""
         while not condition():
             if self.process.poll() is not None:
                 if self.process.returncode:
                     self.errors.seek(0)
                     print(self.errors.read().rstrip(), file=sys.stderr)
-                    fail(f"{self.name}: ended with status {self.process.returncode}; it says why above")
+                    raise UserError(f"{self.name}: ended with status {self.process.returncode}; it says why above")
                 return condition()
             with contextlib.suppress(psutil.NoSuchProcess):
                 parent = psutil.Process(self.process.pid)
@@ -150,7 +148,8 @@ def is_enough(times: list[float], args: Args) -> bool:
 def speed(times: list[float], steps: int, args: Args) -> dict[str, float]:
     """Speed by the times at which updates of `steps` steps ended: the median over the updates after the warm-up."""
     if not is_enough(times, args):
-        fail(f"--seconds {args.seconds}: the whole training is over sooner; use fewer, or more --total-timesteps")
+        hint = "use fewer, or more --total-timesteps"
+        raise UserError(f"--seconds {args.seconds}: the whole training is over sooner; {hint}")
     seconds = np.diff([x for x in times if x >= args.warm_up])
     of_update = median(seconds)
     return {"steps_per_second": steps / of_update, "ms_per_update": 1e3 * of_update, "updates": len(seconds)}
@@ -193,7 +192,7 @@ def sb3_envs(arguments: dict, workers: bool):
         return VecFrameStack(make_atari_env(env_id, **options), 4)
     envs = make_vec_env(env_id, **options)
     if len(envs.observation_space.shape) > 1:
-        fail(f"{env_id}: observes images, for which no stable-baselines3 is set up here; use --no-sb3")
+        raise UserError(f"{env_id}: observes images, for which no stable-baselines3 is set up here; use --no-sb3")
     if isinstance(envs.action_space, gym.spaces.Box):
         return VecNormalize(envs, gamma=arguments["gamma"])
     return envs
@@ -296,6 +295,79 @@ def medians(rounds: list):
     return median(rounds)
 
 
+# ---------------------------------------------------------------------------------------------------- What was measured
+def names_of_sides(script: str, measured: dict) -> dict[str, str]:
+    """The names of the script's measurements in tables; those of another release say so."""
+    options = measured["options"]
+    older = "" if measured["release"] == release() else f", release {measured['release']}"
+    names = {}
+    for side, typed in (("script", options["arguments"]), ("against", options["against"] or "")):
+        names[side] = f"{script}.py {typed}".strip() + older
+    if options["processes"] > 1:
+        names = {"script": f"{options['processes']} × {names['script']}", "against": f"1 × {names['against']}"}
+    return {side: name for side, name in names.items() if side in measured["medians"]}
+
+
+def faster(measured: dict, key: str, base: str) -> str:
+    """How much faster a side was than `base`: the median of the rounds' ratios, and their range."""
+    ratios = "ratios" if key == "script" else "against_ratios"
+    if base not in measured["medians"].get(ratios, {}):
+        return "–"
+    of_rounds = [one[ratios][base] for one in measured["rounds"]]
+    return f"{measured['medians'][ratios][base]:.1f}× ({min(of_rounds):.1f}–{max(of_rounds):.1f})"
+
+
+def speed_row(measured: dict, key: str, name: str) -> list[str]:
+    """A side's row of the speed table."""
+    medians = measured["medians"]
+    cells = [name, measured["arguments"]["env_id"], f"{medians[key]['steps_per_second']:,.0f}"]
+    for base in ("default threads", "1 thread"):
+        theirs = []
+        for how, one in (("serial ", base), ("workers ", f"{base}, SubprocVecEnv")):
+            if one in medians:
+                theirs.append(f"{how}{medians[one]['steps_per_second']:,.0f}: {faster(measured, key, one)}")
+        if len(theirs) == 1:
+            theirs = [theirs[0].removeprefix("serial ")]
+        cells.append("<br>".join(theirs) or "–")
+    return [*cells, faster(measured, key, "against")]
+
+
+def by_length(speeds: dict) -> list[tuple[str, dict]]:
+    """Scripts and their measurements, short names first."""
+    names = sorted(speeds, key=lambda name: (len(name), name))
+    return [(name.removeprefix("throughput/"), speeds[name]) for name in names]
+
+
+def speed_rows(speeds: dict) -> list[list[str]]:
+    """The table of speeds, header first."""
+    rows = [["script", "environment", "steps/s", "stable-baselines3, default threads", "stable-baselines3, 1 thread",
+             "speedup over the row below"]]  # fmt: skip
+    for script, measured in by_length(speeds):
+        for side, name in names_of_sides(script, measured).items():
+            rows.append(speed_row(measured, side, name))
+    return rows
+
+
+def launch_rows(speeds: dict) -> list[list[str]]:
+    """The table of launches, header first."""
+    rows = [["script", "launch to first update", "peak memory"]]
+    for script, measured in by_length(speeds):
+        launch = measured["medians"]["launch"]
+        cells = [f"{launch['first_row_seconds']:.1f} s", f"{launch['peak_mb']:,.0f} MB"]
+        rows.append([names_of_sides(script, measured)["script"], *cells])
+    return rows
+
+
+def speed_table(speeds: dict) -> str:
+    header, *rows = speed_rows(speeds)
+    return markdown(header, rows)
+
+
+def launch_table(speeds: dict) -> str:
+    header, *rows = launch_rows(speeds)
+    return markdown(header, rows)
+
+
 # ---------------------------------------------------------------------------------------------------------- The program
 def filled_in(args: Args) -> Args:
     """The arguments with the script's DEFAULTS where neither --arguments nor --against is typed."""
@@ -304,73 +376,69 @@ def filled_in(args: Args) -> Args:
         filled |= DEFAULTS.get(args.script, {})
     if args.processes is not None:
         filled["processes"] = args.processes
-    if args.vary:
-        filled |= {"against": None, "sb3": False}
     return replace(args, **filled)
 
 
 def check(args: Args) -> None:
-    """Ends the program with one line at the first option that can't work."""
+    """Raises UserError at the first option that can't work."""
     scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
     if args.script not in scripts:
-        fail(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
-    if min(args.rounds, args.processes) < 1 or not (0 < args.seconds < np.inf and 0 <= args.warm_up < np.inf):
-        fail("--rounds must be 1 or more, as must --processes; --seconds above 0, and --warm-up 0 or more")
-    if len(args.vary) == 1:
-        fail(f"--vary {args.vary[0]}: needs an argument and its values, like num-envs 4 16 64")
+        raise UserError(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
+    if args.rounds < 1 or args.processes < 1:
+        raise UserError("--rounds and --processes: must be 1 or more")
+    if not 0 < args.seconds < np.inf or not 0 <= args.warm_up < np.inf:
+        raise UserError("--seconds must be above 0, and --warm-up 0 or more")
     if args.processes != 1 and "multigpu" not in args.script:
-        fail(f"--processes {args.processes}: {args.script}.py takes only one")
+        raise UserError(f"--processes {args.processes}: {args.script}.py takes only one")
     if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
-        fail("stable-baselines3 is not installed; pip install stable-baselines3, or leave it out by --no-sb3")
+        hint = "pip install stable-baselines3, or leave it out by --no-sb3"
+        raise UserError(f"stable-baselines3 is not installed; {hint}")
 
 
-def show(text: str) -> None:
-    """Prints a page's tables to the terminal."""
-    Console(width=None if sys.stdout.isatty() else 200).print(Markdown(text.replace("<br>", "; ")))
+def cpu_name() -> str:
+    """The processor's name, as the system tells it."""
+    if Path("/proc/cpuinfo").is_file():
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(": ")[2]
+    if sys.platform == "darwin":
+        return subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True).strip()
+    return platform.processor()
 
 
 def main(args: Args) -> None:
-    """Measures, prints the table and writes the JSON."""
+    """Measures, prints the tables, and writes the JSON if it is to."""
     args = filled_in(args)
     check(args)
-    points = {"": args}
-    if args.vary:
-        option, *values = args.vary
-        points = {x: replace(args, arguments=f"{args.arguments} --{option} {x}".strip()) for x in values}
-    for one in points.values():
-        config = try_out(one.script, one.arguments, one.processes)
+    config = try_out(args.script, args.arguments, args.processes)
     if args.against is not None:
         try_out(args.script, args.against, 1)
-    arguments = config["arguments"] | config["resolved"]
     measured = {
         "options": asdict(args) | {"output": None},
-        "hardware": config["hardware"],
+        "hardware": config["hardware"] | {"cpu": cpu_name()},
         "versions": config["versions"] | {args.script: version(ROOT / "cleanrl" / f"{args.script}.py")},
         "release": release(),
-        "arguments": arguments,
+        "arguments": config["arguments"],
     }
-    name = f"{args.script}_{args.vary[0]}" if args.vary else f"throughput/{args.script}"
     for package in ["stable-baselines3", "torch"] if args.sb3 else []:
         measured["versions"][package] = importlib.metadata.version(package)
     rounds = []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
-        of_values = {value: measure_round(one, arguments) for value, one in points.items()}
-        rounds.append(of_values if args.vary else of_values[""])
+        rounds.append(measure_round(args, config["arguments"]))
     measured |= {"medians": medians(rounds), "rounds": rounds}
-    if args.vary:
-        show(report.growth_table(measured))
-    else:
-        tables = report.speed_tables({name: measured})
-        show(f"{tables['speed']}\n{tables['launch']}")
+    name = f"throughput/{args.script}"
+    for rows in (speed_rows({name: measured}), launch_rows({name: measured})):
+        print_table([[cell.replace("<br>", "; ") for cell in row] for row in rows])
     if args.output:
         write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
-    else:
-        write_json("growth.json" if args.vary else "speed.json", name, measured)
+    if args.keep:
+        write_json("speed.json", name, measured)
 
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    with in_one_line(ValueError):  # words_of's
-        main(tyro.cli(Args, description=__doc__))
+    with one_line_errors():
+        words = with_values(sys.argv[1:], ("--arguments", "--against"))
+        main(tyro.cli(Args, description=__doc__, args=words))

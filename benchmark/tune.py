@@ -3,13 +3,13 @@
     python benchmark/tune.py --command "python cleanrl/ppo_numpy.py --total-timesteps 300000" \\
         --env-ids LunarLander-v3 --trials 60 --workers 2
     python benchmark/tune.py … --env-ids CartPole-v1 Acrobot-v1 --targets CartPole-v1=20:500 Acrobot-v1=-500:-80
-    python benchmark/tune.py … --storage postgresql+psycopg://user:password@host/tune        from many machines
 
 A trial's value is the mean return of the last 100 episodes, over its environments and seeds. With several environments
 each return becomes a score first: 0 at the lower of its two targets and 1 at the upper. A trial whose best value so far
-is below the median of earlier trials at the same point is pruned. The same command goes on after any kill, and shares
-the trials with whoever types it elsewhere. In the end the best three and the defaults run on fresh seeds, since the
-best of many was lucky too. `optuna-dashboard sqlite:///runs/tune.db` shows a search in the browser.
+is below the median of earlier trials at the same point is pruned. Type the same command again after any kill: the
+search is in runs/tune.db, and the runs of its open trials are recognized and resumed. In the end the best three and the
+defaults run on fresh seeds, since the best of many was lucky too. `optuna-dashboard sqlite:///runs/tune.db` shows a
+search in the browser. The runs' names end in _tune, which keeps them apart in reports.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import shlex
+import sys
 import time
 import tomllib
 from dataclasses import dataclass, field
@@ -26,18 +27,18 @@ import filelock
 import numpy as np
 import sweep
 import tyro
-from shared import between, difference_interval, fail, identity, in_one_line, last_step, planned_steps, table
+from command_line import UserError, one_line_errors, print_table, with_values
+from intervals import difference_interval
+from pages import between
+from runs import identity, last_step, planned_steps
 
-try:
+with one_line_errors():
     import optuna
     from optuna import distributions
-    from optuna.exceptions import OptunaError, UpdateFinishedTrialError
     from optuna.trial import FrozenTrial, Trial, TrialState
-    from sqlalchemy.exc import SQLAlchemyError
-except ImportError as error:
-    fail(f"{error.name} is not installed; pip install -e '.[tune]'")
 
 SPACES = Path(__file__).with_name("spaces.toml")
+FOLDER = Path("runs")  # of the search's database, too
 POINTS = 20  # of a run, at which it can be pruned
 FAILURES = 3  # end a search in which no trial has worked
 
@@ -49,16 +50,14 @@ class Args:
     targets: list[str] = field(default_factory=list)  # returns that score 0 and 1, as in CartPole-v1=20:500
     space: Path = SPACES  # what is searched
     num_seeds: int = 1  # runs of each environment in a trial
-    trials: int = 60  # in all, whoever makes them; with a larger number the same command goes on
-    workers: int = 1  # trials at a time, here
-    storage: str = "sqlite:///runs/tune.db"  # any Optuna storage URL
-    grace: int = 60  # seconds without a sign of life after which another process goes on with a trial
+    trials: int = 60  # in all; with a larger number the same command goes on
+    workers: int = 1  # trials at a time
     confirm: int = 5  # fresh seeds on which the best three and the defaults are compared; 0 leaves it out
 
 
 # ----------------------------------------------------------------------------------------------------- What is searched
 def distribution(name: str, spec: list | dict) -> distributions.BaseDistribution:
-    """What a hyperparameter is drawn from: the choices in a list, or a range. Raises ValueError."""
+    """What a hyperparameter is drawn from: the choices in a list, or a range."""
     try:
         if isinstance(spec, list):
             return distributions.CategoricalDistribution(spec)
@@ -66,28 +65,30 @@ def distribution(name: str, spec: list | dict) -> distributions.BaseDistribution
             return distributions.IntDistribution(**spec)
         return distributions.FloatDistribution(**spec)
     except (ValueError, TypeError, KeyError):
-        raise ValueError(f"--space: {name} = {spec}; write choices, [1, 2], or {{ low = 1, high = 2 }}") from None
+        raise UserError(f"--space: {name} = {spec}; write choices, [1, 2], or {{ low = 1, high = 2 }}") from None
 
 
 def read_space(args: Args, job: sweep.Job) -> dict[str, distributions.BaseDistribution]:
-    """What each hyperparameter is drawn from, less those that the command types. Raises ValueError."""
+    """What each hyperparameter is drawn from, less those that the command types."""
+    if not args.space.is_file():
+        raise UserError(f"--space {args.space}: there is no such file")
     try:
         space = tomllib.loads(args.space.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"--space {args.space}: is no TOML ({error}); see benchmark/spaces.toml") from None
+        raise UserError(f"--space {args.space}: is no TOML ({error}); see benchmark/spaces.toml") from None
     if all(isinstance(spec, dict) and "low" not in spec for spec in space.values()):  # tables of several scripts
         names = [name for name in space if job.script.stem.startswith(name)]
         space = space.get(max(names, key=len, default="ppo"), {})
     options = [name.removeprefix("--").removeprefix("no-") for name in sweep.option_names(job.options)]
     left = {name: distribution(name, x) for name, x in space.items() if name.replace("_", "-") not in options}
     if not left:
-        raise ValueError(f"--space {args.space}: has nothing for {job.script.name} that the command leaves open")
+        raise UserError(f"--space {args.space}: has nothing for {job.script.name} that the command leaves open")
     make_jobs(args, optuna.create_study().ask(left).params, 1, 1)  # raises if the script has no such option
     return left
 
 
 def read_targets(args: Args) -> dict[str, tuple[float, float]]:
-    """By environment the returns that score 0 and 1; of a single one the score is the return. Raises ValueError."""
+    """By environment the returns that score 0 and 1; of a single one the score is the return."""
     if not args.targets and len(args.env_ids) == 1:
         return {args.env_ids[0]: (0.0, 1.0)}
     targets = {}
@@ -99,7 +100,7 @@ def read_targets(args: Args) -> dict[str, tuple[float, float]]:
                 targets[env_id] = low, high
     if targets.keys() != set(args.env_ids):
         form = " ".join(f"{env_id}=LOW:HIGH" for env_id in args.env_ids) + "; LOW is below HIGH"
-        raise ValueError(f"--targets: type for each environment the returns that score 0 and 1: --targets {form}")
+        raise UserError(f"--targets: type for each environment the returns that score 0 and 1: --targets {form}")
     return targets
 
 
@@ -109,31 +110,31 @@ def typed(values: dict) -> list[str]:
 
 
 def make_jobs(args: Args, values: dict, start_seed: int, num_seeds: int) -> list[sweep.Job]:
-    """The runs of some hyperparameters, the first seed of every environment first. Raises ValueError."""
-    seeds = {"start_seed": start_seed, "num_seeds": num_seeds}
-    return sweep.make_jobs(sweep.Args(env_ids=args.env_ids, command=args.command, grid=typed(values), **seeds))
+    """The runs of some hyperparameters, the first seed of every environment first."""
+    start, options = sweep.split_command(args.command)
+    words = [*start, *options]
+    if "--exp-name" not in sweep.option_names(options):
+        words += ["--exp-name", f"{Path(start[-1]).stem}_tune"]
+    one = sweep.Args(args.env_ids, shlex.join(words), typed(values), num_seeds, start_seed)
+    return sweep.make_jobs(one, named=False)
 
 
 # ----------------------------------------------------------------------------------------------------------- The search
+def is_given_up(trial: FrozenTrial) -> bool:
+    """Whether its process was killed, and another trial makes its runs."""
+    return trial.state == TrialState.FAIL and "error" not in trial.user_attrs
+
+
 def counted(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials of a search, less those that another one continues; of two that continue the same one, the first."""
-    latest = {}
-    for trial in study.get_trials(deepcopy=False):
-        latest.setdefault(trial.user_attrs.get("continues", -1 - trial.number), trial)
-    return [trial for trial in latest.values() if trial.number not in latest]
+    """The trials of a search, without those that were given up."""
+    return [trial for trial in study.get_trials(deepcopy=False) if not is_given_up(trial)]
 
 
-def is_open(trial: FrozenTrial) -> bool:
-    """Whether a trial waits or runs, or its process gave it up."""
-    return not trial.state.is_finished() or (trial.state == TrialState.FAIL and "error" not in trial.user_attrs)
-
-
-def continue_later(study: optuna.Study, trial: FrozenTrial) -> None:
-    """Ends a trial and queues another one that goes on with its runs. Raises if the trial has ended already."""
-    if trial.state == TrialState.RUNNING:
+def give_up_open_trials(study: optuna.Study) -> None:
+    """Queues what a process has left open once more. The runs are recognized and resumed."""
+    for trial in study.get_trials(states=[TrialState.RUNNING]):
         study.tell(trial.number, state=TrialState.FAIL)
-    params = trial.user_attrs.get("params", {}) | trial.params  # the former are those of a trial before, if it had one
-    study.enqueue_trial(params, {"continues": trial.number, "params": params})
+        study.enqueue_trial(trial.params)
 
 
 def result_of(job: sweep.Job) -> float:
@@ -142,60 +143,44 @@ def result_of(job: sweep.Job) -> float:
 
 @dataclass
 class ActiveTrial:
-    """A trial that this process makes, one run after another."""
+    """A trial that is being made, one run after another."""
 
     trial: Trial
     jobs: list[sweep.Job]
     scores: list[float] = field(default_factory=list)  # of the runs that are done
     reported: int = 0  # the last point that Optuna knows: POINTS * i + k is point k of run i
-    signed: float = -math.inf  # when it last gave a sign of life
 
 
 @dataclass
 class Search:
-    """Makes trials until there are enough. All that a trial needs is in the storage and in its run folders.
-    It asks and tells, since study.optimize with Optuna 5's heartbeat and retry loses the trial of a process that is
-    killed before its first heartbeat, and one whose rescuer is killed between FAIL and the retry."""
+    """Makes trials until there are enough. All that a trial needs is in the study and in its run folders."""
 
     args: Args
     space: dict[str, distributions.BaseDistribution]
     targets: dict[str, tuple[float, float]]
     study: optuna.Study
-    lock: contextlib.AbstractContextManager  # of the storage
     runs: sweep.Sweep
     active: list[ActiveTrial] = field(default_factory=list)
-    signs: dict = field(default_factory=dict)  # when this process first saw a trial's last sign of life
 
     def run(self) -> None:
-        """Returns when there are enough trials and all have ended, those of other processes too."""
+        """Returns when there are enough trials and all have ended."""
+        give_up_open_trials(self.study)
         with contextlib.closing(self.runs):
             while self.runs.running or not self.runs.stops:
                 if not self.runs.stops and not self.look():
                     return
                 self.runs.tick()
                 time.sleep(0.2)
-        with self.lock:
-            for one in self.active:  # they wait in the storage for whoever comes next
-                with contextlib.suppress(ValueError):  # another process has done it
-                    continue_later(self.study, self.study.get_trials()[one.trial.number])
         print("stopped; the same command goes on")
         raise SystemExit(128 + self.runs.stops[0])
 
     def look(self) -> bool:
         """Takes note of what the runs have done, and begins trials. Returns whether there is more to do."""
-        with self.lock:
-            for one in list(self.active):
-                try:
-                    self.advance(one)
-                except UpdateFinishedTrialError:  # this process was silent for too long, as a laptop that slept
-                    for job in one.jobs:
-                        if job.state == "running":
-                            self.runs.stop(job)
-                    self.active.remove(one)
-            self.continue_lost()
-            while len(self.active) < self.args.workers and self.more_wanted():
-                self.begin(self.study.ask(self.space))
-            return any(is_open(trial) for trial in counted(self.study))
+        for one in list(self.active):
+            self.advance(one)
+        while len(self.active) < self.args.workers and self.more_wanted():
+            self.begin(self.study.ask(self.space))
+        return len(self.active) > 0
 
     def more_wanted(self) -> bool:
         trials = counted(self.study)
@@ -204,7 +189,7 @@ class Search:
     def begin(self, trial: Trial) -> None:
         try:
             jobs = make_jobs(self.args, trial.params, 1, self.args.num_seeds)
-        except ValueError as error:  # the script does not take them
+        except UserError as error:  # the script does not take them
             self.end(trial, state=TrialState.FAIL, error=str(error))
             return
         self.active.append(ActiveTrial(trial, jobs))
@@ -212,9 +197,6 @@ class Search:
 
     def advance(self, one: ActiveTrial) -> None:
         """Reports how far a trial's run is. When it has ended, queues the trial's next run or ends the trial."""
-        if time.monotonic() - one.signed > self.args.grace / 4:
-            one.trial.set_user_attr("sign", time.time())
-            one.signed = time.monotonic()
         job = one.jobs[len(one.scores)]
         self.report(one, job)
         if job.state == "running":
@@ -222,7 +204,7 @@ class Search:
                 self.runs.stop(job)
         elif job.told_to_stop:
             self.end(one.trial, state=TrialState.PRUNED)
-        elif job.state == "failed":
+        elif job.state in ("failed", "diverged"):
             last_line = job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
             self.end(one.trial, state=TrialState.FAIL, error=f"{job.note}: {last_line}")
         elif job.state == "done" and math.isnan(result_of(job)):
@@ -254,23 +236,12 @@ class Search:
     def end(self, trial: Trial, value=None, state: TrialState | None = None, error: str = "") -> None:
         if error:
             trial.set_user_attr("error", error)
-        print(describe(self.study.tell(trial, value, state, skip_if_finished=True)), flush=True)
+        print(describe(self.study.tell(trial, value, state)), flush=True)
         self.active = [one for one in self.active if one.trial.number != trial.number]
         ended = [one.state for one in counted(self.study) if one.state.is_finished()]
         if len(ended) >= FAILURES and set(ended) == {TrialState.FAIL}:
-            fail("no trial has worked so far; the lines above say why; the same command goes on", status=1)
-
-    def continue_lost(self) -> None:
-        """Queues what processes that were killed have left: trials without a new sign of life for a while."""
-        now = time.monotonic()
-        mine = [one.trial.number for one in self.active]
-        for trial in counted(self.study):
-            if not is_open(trial) or trial.state == TrialState.WAITING or trial.number in mine:
-                continue
-            since = self.signs.setdefault((trial.number, trial.state, trial.user_attrs.get("sign")), now)
-            if now - since > self.args.grace:
-                with contextlib.suppress(ValueError, OptunaError):  # another process was faster
-                    continue_later(self.study, trial)
+            hint = "the lines above say why; the same command goes on"
+            raise UserError(f"no trial has worked so far; {hint}", status=1)
 
 
 # ------------------------------------------------------------------------------------------------------ What came of it
@@ -299,48 +270,61 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
             results = [result_of(job) for job in candidate if job.env_id == env_id]
             difference, low, high = difference_interval(defaults, results, paired=False)
             rows.append([env_id, name, f"{np.mean(results):.2f}", f"{difference:.2f}", between(low, high)])
-    table(rows, f"{args.confirm} fresh seeds")
+    print_table(rows, f"{args.confirm} fresh seeds")
 
 
 # ---------------------------------------------------------------------------------------------------------- The command
-def open_study(args: Args, name: str, lock: contextlib.AbstractContextManager) -> optuna.Study:
-    """Raises ValueError with one line if the storage can't be opened."""
+def open_study(name: str) -> optuna.Study:
+    """The search of this name, an old one or a new one."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = f"sqlite:///{FOLDER / 'tune.db'}"
     pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=POINTS // 4)
-    options = {"study_name": name, "pruner": pruner, "direction": "maximize", "load_if_exists": True}
-    for attempt in range(3):  # if two machines make the tables of a database at once, one of them fails
-        try:
-            with lock:
-                return optuna.create_study(storage=args.storage, **options)
-        except (SQLAlchemyError, OptunaError, ImportError, OSError, RuntimeError, ValueError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            time.sleep(attempt)
-    raise ValueError(f"--storage: can't be opened ({reason}); write a URL such as --help shows")
+    return optuna.create_study(
+        study_name=name, storage=storage, pruner=pruner, direction="maximize", load_if_exists=True
+    )
+
+
+def name_of_search(args: Args, job: sweep.Job, space: dict, targets: dict) -> str:
+    """The same for the same script, arguments, space and targets."""
+    drawn_from = {name: distributions.distribution_to_json(one) for name, one in space.items()}
+    own = identity(job.arguments) | {"env_id": None}
+    same = json.dumps([own, targets, args.num_seeds, drawn_from, sweep.version_seen(job.script)])
+    return f"{job.script.stem}_{hashlib.sha256(same.encode()).hexdigest()[:8]}"
 
 
 def main(args: Args) -> None:
-    """Raises ValueError with one line for a mistake of the user."""
-    if min(args.trials, args.num_seeds, args.workers, args.grace, args.confirm + 1) < 1:
-        raise ValueError("--trials, --num-seeds, --workers and --grace: must be 1 or more, and --confirm 0 or more")
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    for option, value in (("--trials", args.trials), ("--num-seeds", args.num_seeds), ("--workers", args.workers)):
+        if value < 1:
+            raise UserError(f"{option} {value}: must be 1 or more")
+    if args.confirm < 0:
+        raise UserError("--confirm: must be 0 or more")
     job = make_jobs(args, {}, 1, args.num_seeds)[0]
     space = read_space(args, job)
     targets = read_targets(args)
-    drawn_from = {name: distributions.distribution_to_json(one) for name, one in space.items()}
-    seen = sweep.version_seen(job.script)
-    same = [identity(job.arguments) | {"env_id": None}, targets, args.num_seeds, drawn_from, seen]
-    name = f"{job.script.stem}_{hashlib.sha256(json.dumps(same).encode()).hexdigest()[:8]}"
-    lock = contextlib.nullcontext()
-    if args.storage.startswith("sqlite:///"):  # which locks no rows: two processes could take the same waiting trial
-        lock = filelock.FileLock(f"{args.storage.removeprefix('sqlite:///')}.lock")
-    study = open_study(args, name, lock)
+    name = name_of_search(args, job, space, targets)
+    FOLDER.mkdir(exist_ok=True)
+    lock = filelock.FileLock(FOLDER / f"{name}.lock", blocking=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        hint = "to make more trials at a time, give it more --workers"
+        raise UserError(f"another process makes this search; {hint}") from None
+    try:
+        search(args, space, targets, open_study(name))
+    finally:
+        lock.release()
+
+
+def search(args: Args, space: dict, targets: dict, study: optuna.Study) -> None:
+    """Makes the trials, prints the best one's command, and confirms the best ones."""
     with sweep.caught_signals() as stops:
-        Search(args, space, targets, study, lock, sweep.Sweep([], args.workers, None, stops)).run()
+        Search(args, space, targets, study, sweep.Sweep([], args.workers, None, stops)).run()
     trials = counted(study)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     print(f"{len(complete)} of {len(trials)} trials are complete")
     best = sorted(complete, key=lambda trial: trial.value, reverse=True)[:3]
     if not best:
-        fail("no trial was completed; the lines above say why", status=1)
+        raise UserError("no trial was completed; the lines above say why", status=1)
     print(f"best: {describe(best[0])}")
     job = make_jobs(args, best[0].params, 1, 1)[0]
     print(shlex.join(job.start + job.options), flush=True)
@@ -349,9 +333,5 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        with in_one_line(ValueError):
-            main(tyro.cli(Args, description=__doc__))
-    except (OptunaError, SQLAlchemyError) as error:
-        reason = str(error.__cause__ or error).partition("\n")[0]  # Optuna's own words name none
-        fail(f"--storage: {reason}; the same command goes on", status=1)
+    with one_line_errors():
+        main(tyro.cli(Args, description=__doc__, args=with_values(sys.argv[1:], ("--command",))))

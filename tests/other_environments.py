@@ -21,8 +21,10 @@ from pathlib import Path
 import tyro
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmark"))
-import shared  # noqa: E402
+sys.path.insert(0, str(ROOT / "docs" / "build"))
+import blocks  # noqa: E402
+from command_line import UserError, one_line_errors  # noqa: E402
+from pages import markdown  # noqa: E402
 
 LIST = Path(__file__).with_suffix(".toml")
 PAGE = ROOT / "docs" / "other-environments.md"
@@ -131,7 +133,7 @@ def table(rows: list[list[str]]) -> str:
         if not result.startswith("works"):
             result = f"`{result.replace('`', '')}`"
         shown.append([package, f"`{command}`", result])
-    return shared.markdown(["package", "command, after `python cleanrl/`", "result"], shown)
+    return markdown(["package", "command, after `python cleanrl/`", "result"], shown)
 
 
 def modules(environments: list[dict]) -> str:
@@ -149,7 +151,7 @@ def main(args: Args) -> int:
     known = {environment["package"] for environment in environments}
     for name in args.only:
         if name not in known:
-            shared.fail(f"--only {name}: is not in {LIST.name}")
+            raise UserError(f"--only {name}: is not in {LIST.name}")
     chosen = [environment for environment in environments if not args.only or environment["package"] in args.only]
     args.folder.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -162,11 +164,12 @@ def main(args: Args) -> int:
         rows.append([name, environment["command"], result])
         print("as listed" if as_listed else "NOT AS LISTED", *rows[-1], sep=" | ", flush=True)
     if not args.only:
-        shared.fill(PAGE, "environments", table(rows))
-        shared.fill(PAGE, "modules", modules(environments))
+        blocks.fill(PAGE, "environments", table(rows))
+        blocks.fill(PAGE, "modules", modules(environments))
     print(f"{len(rows) - failed} of {len(rows)} as listed")
     return int(failed > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args, description=__doc__)))
+    with one_line_errors():
+        sys.exit(main(tyro.cli(Args, description=__doc__)))

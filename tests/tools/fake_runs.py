@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-import shared
+from runs import Run
 
 SCRIPT = textwrap.dedent(
     '''\
@@ -37,17 +37,17 @@ USUAL = {
 }  # fmt: skip
 
 
-def make_run(folder: Path, returns, script: str = SCRIPT, updates: int = 15, number: int = 1, **arguments) -> Path:
-    """A run folder below `folder` whose episodes have these returns. It has ended if it has 15 updates, of 64 steps."""
+def make_run(folder: Path, returns, script=SCRIPT, end="whole", updates=15, number=1, **arguments) -> Path:
+    """A run folder below `folder` whose episodes have these returns; `end` is None if it hasn't ended. 15 updates of 64
+    steps are all of it."""
     arguments = USUAL | arguments
     env_id = arguments["env_id"].replace("/", "_").replace(":", "_")
     run = folder / f"{env_id}__{arguments['exp_name']}__{arguments['seed']}__{number}"
     run.mkdir(parents=True)
     (run / "ppo.py").write_text(script)
     config = {
-        "script": "ppo", "arguments": arguments, "resolved": {"num_threads": 1}, "git_commit": None,
-        "command": f"python {folder}/ppo.py --seed 1", "versions": {"numpy": np.__version__},
-        "hardware": {"cpu": "a CPU", "cores": 2, "gpus": []},
+        "script": "ppo", "arguments": arguments, "command": f"python {folder}/ppo.py --seed 1",
+        "versions": {"numpy": np.__version__}, "hardware": {"machine": "Linux", "cores": 2, "gpus": []},
     }  # fmt: skip
     (run / "config.json").write_text(json.dumps(config))
     steps = np.linspace(4, 960, len(returns)).astype(int) if len(returns) else []
@@ -55,16 +55,42 @@ def make_run(folder: Path, returns, script: str = SCRIPT, updates: int = 15, num
     (run / "episodes.csv").write_text("\n".join(["global_step,episodic_return,episodic_length,seconds", *rows, ""]))
     rows = [f"{64 * (i + 1)},0.0" for i in range(updates)]
     (run / "metrics.csv").write_text("\n".join(["global_step,charts/episodic_return", *rows, ""]))
+    if end is not None:
+        how = {"end": end, "update": updates, "global_step": 64 * updates}
+        (run / "end.json").write_text(json.dumps(how))
     return run
+
+
+def make_seeds(folder: Path, results, **arguments) -> None:
+    """A run for each result, whose last 100 episodes have it as their mean; the episodes before don't count."""
+    for seed, result in enumerate(results, 1):
+        returns = [-1000.0] * 20 + [result - 1, result + 1] * 50
+        make_run(folder, returns, seed=seed, **arguments)
+
+
+def cells_of(text: str, column: int = 0) -> dict[str, dict[str, str]]:
+    """The rows of Markdown tables by the cell in this column, each a dictionary by the header above it."""
+    found = {}
+    header = None
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            header = None
+        elif not line.startswith("|--"):
+            cells = line.strip("| ").split(" | ")
+            if header is None:
+                header = cells
+            else:
+                found[cells[column]] = dict(zip(header, cells))
+    return found
 
 
 def new_run(name, returns, seed=1, exp_name="ppo_numpy"):
     """A run of ppo_numpy.py on CartPole that never was, of one step an episode, for the tables of kept runs."""
     count = len(returns)
     arguments = {"total_timesteps": count, "num_envs": 1, "num_steps": 1}
-    return shared.Run(
-        name, "ppo_numpy", exp_name, "CartPole-v1", seed, "1", "0.2", arguments, {}, count, True,
-        np.arange(1, count + 1), np.array(returns, float), np.ones(count), np.arange(count),
+    return Run(
+        name, "ppo_numpy", exp_name, "CartPole-v1", seed, "1", "0.2", arguments, {},
+        np.arange(1, count + 1), np.array(returns, float),
     )  # fmt: skip
 
 

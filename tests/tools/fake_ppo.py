@@ -1,7 +1,8 @@
 """A script in the format of the run folders that trains nothing, for tests of the tools that start scripts.
 
 Its returns are the better the nearer --x is to 0.3. It notes every update in the file `updates`. With --hold it waits
-in the middle while there is a file `hold`. With --crash it ends there with status 1, unless there is a file `once`.
+in the middle while there is a file `hold`. With --crash it ends there with status 1, unless there is a file `once`;
+with --early, as by a break in train; with --diverge, as a run does whose weights are not finite.
 """
 
 import json
@@ -29,6 +30,8 @@ class Args:
     x: float = 0.9
     hold: float = 2.0  # waits if x is at least this
     crash: bool = False
+    early: bool = False
+    diverge: bool = False
     stubborn: bool = False  # goes on after SIGINT
     num_threads: int | None = None
     resume: str | None = None
@@ -45,7 +48,12 @@ def make_folder(args):
     (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n")
     (folder / "metrics.csv").write_text("global_step,charts/SPS\n")
     (folder / "config.json").write_text(json.dumps({"script": "fake_ppo", "arguments": asdict(args)}))
+    (folder / "checkpoints" / "0.npz").touch()
     return folder
+
+
+def write_end(folder, how, update):
+    (folder / "end.json").write_text(json.dumps({"end": how, "update": update, "global_step": update * 100}))
 
 
 def main(args):
@@ -57,6 +65,7 @@ def main(args):
     first = 1
     if args.resume:
         folder = Path(args.resume)
+        (folder / "end.json").unlink(missing_ok=True)
         args = Args(**json.loads((folder / "config.json").read_text())["arguments"])
         first = 1 + max(int(path.stem) for path in folder.glob("checkpoints/*.npz"))
     elif args.env_id == "Unknown":
@@ -65,7 +74,7 @@ def main(args):
         folder = make_folder(args)
     lock = filelock.FileLock(folder / "lock", blocking=False)
     lock.acquire()
-    print("threads", os.environ["OMP_NUM_THREADS"], flush=True)
+    print("threads", os.environ["OMP_NUM_THREADS"], "GPU", os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
     updates = int(args.total_timesteps) // 100
     for update in range(first, updates + 1):
         while update == updates // 2 and args.x >= args.hold and not stops and Path("hold").exists():
@@ -73,19 +82,26 @@ def main(args):
         if update == updates // 2 and args.crash and not Path("once").exists():
             Path("crashed").touch()
             sys.exit("fake_ppo: a crash in the middle")
+        if update == updates // 2 and args.diverge:
+            write_end(folder, "diverged", update)
+            sys.exit(2)
         with (folder / "episodes.csv").open("a") as file:
             for step in (50, 100):
-                print(
-                    (update - 1) * 100 + step, -abs(args.x - 0.3) * (updates + 1 - update), 50, 0.1, sep=",", file=file
-                )
+                mean_return = -abs(args.x - 0.3) * (updates + 1 - update)
+                print((update - 1) * 100 + step, mean_return, 50, 0.1, sep=",", file=file)
         with (folder / "metrics.csv").open("a") as file:
             print(update * 100, 1000.0, sep=",", file=file)
         with open("updates", "a") as file:
             print(args.env_id, args.seed, args.x, args.exp_name, update, file=file)
         if stops or update in (2, updates):
             (folder / "checkpoints" / f"{update}.npz").touch()
-        if stops:
+        if stops and update < updates:
+            write_end(folder, "stopped", update)
             sys.exit(128 + stops[0])
+        if update == updates // 2 and args.early:
+            write_end(folder, "break", update)
+            return
+    write_end(folder, "whole", updates)
 
 
 if __name__ == "__main__":

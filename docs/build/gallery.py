@@ -1,10 +1,9 @@
 """Recipes, which are hyperparameters for an environment, confirmed on fresh seeds; and trained agents to watch.
 
-    python benchmark/agents.py show LunarLander-v3             a recipe's command line
-    python benchmark/agents.py keep NAME --run-folder runs/RUN    keeps the agent of a run
-    python benchmark/agents.py play                            plays the gallery's agents: videos and the README's strip
-    python benchmark/agents.py play NAME                       only this one, which then is in the gallery
-    python benchmark/agents.py rebuild                         fills docs/recipes.md, docs/gallery.md and README.md
+    python docs/build/gallery.py rebuild                            fills docs/recipes.md, docs/gallery.md and README.md
+    python docs/build/gallery.py keep NAME --run-folder runs/RUN    keeps the agent of a run
+    python docs/build/gallery.py play                               plays the gallery's agents: videos, README's strip
+    python docs/build/gallery.py play NAME                          only this one, which then is in the gallery
 
 Recipes are in benchmark/recipes.toml. What they reached is read from the kept runs: sweep.py makes those, with
 --exp-name recipes and five seeds by which nothing was chosen, and report.py --keep keeps them. Kept runs of a recipe
@@ -25,10 +24,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import blocks
 import numpy as np
-import shared
 import tyro
-from shared import RESULTS, ROOT, Run, checkpoints, fail, markdown
+from blocks import ROOT
+from command_line import UserError, one_line_errors
+from files import write_atomically
+from intervals import mean_interval
+from kept import RESULTS, kept_runs, portable
+from pages import markdown, signed, spread
+from runs import IN_TABLES, Run, checkpoints, identity, script_args
 
 RECIPES = ROOT / "benchmark" / "recipes.toml"
 AGENTS = ROOT / "benchmark" / "agents"
@@ -47,9 +52,8 @@ STRIP_SIZE = 200  # pixels
 
 @dataclass
 class Args:
-    action: tyro.conf.Positional[Literal["show", "keep", "play", "rebuild"]]  # what to do
-    name: tyro.conf.Positional[str | None] = None  # environment of a recipe, or name of an agent
-    seed: int = 1  # in the command of `show`
+    action: tyro.conf.Positional[Literal["rebuild", "keep", "play"]]  # what to do
+    name: tyro.conf.Positional[str | None] = None  # of an agent
     run_folder: Path | None = None  # run whose agent is kept
 
 
@@ -64,11 +68,11 @@ def command(recipe: dict, env_id: str, *more: str) -> list[str]:
 
 def is_of(run: Run, env_id: str, recipe: dict) -> bool:
     """Whether a run is one of the recipe's: its script, arguments and seeds, of any version of the script."""
-    kind = shared.script_args(ROOT / "cleanrl" / f"{recipe['script']}.py")
+    kind = script_args(ROOT / "cleanrl" / f"{recipe['script']}.py")
     arguments = asdict(tyro.cli(kind, args=recipe["arguments"].split()))
     usual = asdict(kind())
-    own = shared.identity(arguments)
-    settings = {name: own[name] for name in own.keys() - shared.IN_TABLES if own[name] != usual[name]}
+    own = identity(arguments)
+    settings = {name: own[name] for name in own.keys() - IN_TABLES if own[name] != usual[name]}
     same = (run.script, run.env_id, run.settings) == (recipe["script"], env_id, settings)
     same = same and run.arguments["total_timesteps"] == arguments["total_timesteps"]
     first = recipe.get("first_seed", 101)
@@ -85,7 +89,7 @@ def newest(runs: list[Run]) -> list[Run]:
 
 def recipes_tables() -> dict[str, str]:
     """Markdown by the name of its block in docs/recipes.md."""
-    runs = [*shared.kept_runs("results", RESULTS), *shared.kept_runs("earlier_rounds", RESULTS)]
+    runs = [*kept_runs("results", RESULTS), *kept_runs("earlier_rounds", RESULTS)]
     earlier = {run.name: run for run in runs if run.exp_name == EXP_NAME}  # those of a recipe are taken out below
     reached = []
     commands = []
@@ -97,7 +101,7 @@ def recipes_tables() -> dict[str, str]:
         if not own:
             reached.append([env_id, "–", "–", "not measured", goal, "–"])
             continue
-        mean, low, _ = shared.mean_interval([run.result for run in newest(own)])
+        mean, low, _ = mean_interval([run.result for run in newest(own)])
         verdict = "no"
         if mean >= recipe["goal"]:
             verdict = "yes" if low >= recipe["goal"] else "on average"
@@ -117,7 +121,7 @@ def recipes_tables() -> dict[str, str]:
 
 
 def recipe_section(env_id: str, recipe: dict) -> str:
-    """A recipe's part of docs/recipes.md: its agent, the curves of its runs by docs/drawings.py, and its command."""
+    """A recipe's part of docs/recipes.md: its agent, the curves of its runs by drawings.py, and its command."""
     name = env_id.replace("/", "_")  # of the agent
     curves = f"Mean return of the last 100 episodes of {env_id}, a line for each seed"
     typed = folded(shlex.join(command(recipe, env_id)))
@@ -140,9 +144,9 @@ def agents_rows() -> list[list[str]]:
     for agent in sorted(all_agents(), key=lambda agent: (agent.name.startswith("ppo_"), agent.name)):
         returns = agent.returns
         if returns:
-            spread = f"{shared.signed(np.mean(returns))} ± {np.std(returns):.2f}"
+            played = f"{signed(np.mean(returns))} ± {np.std(returns):.2f}"
             seed = str(agent.arguments["seed"])
-            rows.append([f"`{agent.name}`", f"`{agent.script}.py`", f"{agent.last_step:,}", seed, spread])
+            rows.append([f"`{agent.name}`", f"`{agent.script}.py`", f"{agent.last_step:,}", seed, played])
     return rows
 
 
@@ -150,7 +154,7 @@ def facts_of(runs: list[Run]) -> list[str]:
     """Steps, seeds, and mean ± standard deviation of a recipe's runs."""
     runs = newest(runs)
     seeds = f"{runs[0].seed}–{runs[-1].seed}"
-    return [f"{runs[0].total:,}", seeds, shared.spread([run.result for run in runs])]
+    return [f"{runs[0].total:,}", seeds, spread([run.result for run in runs])]
 
 
 def folded(typed: str) -> str:
@@ -224,22 +228,24 @@ def slim(checkpoint: Path) -> bytes:
 def keep_agent(name: str, run: Path) -> None:
     """Makes benchmark/agents/NAME from a run folder, and plays KEPT_EPISODES."""
     if not name.replace("-", "_").isidentifier():
-        fail(f"{name}: takes letters, digits, - and _, since it names a folder")
+        raise UserError(f"{name}: takes letters, digits, - and _, since it names a folder")
     if not (run / "config.json").is_file() or not checkpoints(run):
-        fail(f"{run}: is no run folder with config.json and checkpoints; name one that has both")
+        raise UserError(f"{run}: is no run folder with config.json and checkpoints; name one that has both")
     config = json.loads((run / "config.json").read_text("utf-8"))
     if config["script"] not in {file.stem for file in (ROOT / "cleanrl").glob("*.py")}:
-        fail(f"{run}: was trained by {config['script']}.py; put it into cleanrl/, so that the agent can play")
-    config["command"] = shared.portable(config["command"])
+        raise UserError(
+            f"{run}: was trained by {config['script']}.py; put it into cleanrl/, so that the agent can play"
+        )
+    config["command"] = portable(config["command"])
     last = checkpoints(run)[-1]
     AGENTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=AGENTS) as folder:  # an agent that is there goes when the new one is whole
         new = Path(folder, "agent")
-        shared.write_atomically(new / "checkpoints" / last.name, slim(last))
-        shared.write_atomically(new / "config.json", json.dumps(config, indent=2) + "\n")
+        write_atomically(new / "checkpoints" / last.name, slim(last))
+        write_atomically(new / "config.json", json.dumps(config, indent=2) + "\n")
         returns = play(Agent(new), KEPT_EPISODES, seed=1)
         played = {"run": run.resolve().name, "seed": 1, "returns": returns}
-        shared.write_atomically(new / "evaluation.json", json.dumps(played) + "\n")
+        write_atomically(new / "evaluation.json", json.dumps(played) + "\n")
         shutil.rmtree(AGENTS / name, ignore_errors=True)
         new.rename(AGENTS / name)
     print(f"{AGENTS / name}: return {np.mean(returns):.2f} ± {np.std(returns):.2f} in {KEPT_EPISODES} episodes")
@@ -257,7 +263,7 @@ def play(agent: Agent, episodes: int, seed: int, video: Path | None = None) -> l
             words.append("--capture-video")
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
-            fail(f"{agent.name}: can't be played: {done.stderr}")
+            raise UserError(f"{agent.name}: can't be played: {done.stderr}")
         if video:
             shutil.copy(next(copy.rglob("*.mp4")), video)
         with open(copy / "evaluation.csv", encoding="utf-8", newline="") as file:
@@ -323,7 +329,7 @@ def show(agent: Agent) -> None:
             write_strip(video, DOCS / "images" / f"strip_{agent.name}.webp")
     facts = json.loads(agent.facts_file.read_text("utf-8")) if agent.facts_file.is_file() else {}
     facts["end"] = {"steps": agent.last_step, "shown": shown, "returns": returns, "seconds": round(seconds, 1)}
-    shared.write_atomically(agent.facts_file, json.dumps(facts) + "\n")
+    write_atomically(agent.facts_file, json.dumps(facts) + "\n")
     print(f"{agent.name}: return {np.mean(returns):.2f} ± {np.std(returns):.2f}, in the video {shown:.2f}")
 
 
@@ -358,7 +364,7 @@ def section(agent: Agent) -> str:
     needs = f"   # with {agent.engine}" if agent.engine else ""
     return (
         f'## {agent.env_id}\n\n<table class="motion" title="click: all play"><tr>\n{"".join(cells)}</tr></table>\n\n'
-        f"<!-- tested: tests/test_agents.py -->\n```bash\n{plays}{needs}\n```\n"
+        f"<!-- tested: tests/tools/test_gallery.py -->\n```bash\n{plays}{needs}\n```\n"
     )
 
 
@@ -372,22 +378,24 @@ def trained_by(agent: Agent) -> str:
 def rebuild() -> None:
     """Fills the pages from what is kept."""
     agents = gallery_agents()
-    shared.fill(DOCS / "gallery.md", "gallery", "\n" + "\n".join(section(agent) for agent in agents) + "\n")
-    shared.fill(DOCS / "gallery.md", "commands of training", "\n" + "\n".join(map(trained_by, agents)) + "\n")
+    blocks.fill(DOCS / "gallery.md", "gallery", "\n" + "\n".join(section(agent) for agent in agents) + "\n")
+    blocks.fill(DOCS / "gallery.md", "commands of training", "\n" + "\n".join(map(trained_by, agents)) + "\n")
     pictures = ""
     for agent in agents:
         if agent.place < len(STRIP):
             pictures += f'<img src="docs/images/strip_{agent.name}.webp" alt="{agent.env_id}" width="130">\n'
-    shared.fill(README, "strip", f"<p>\n{pictures}</p>\n")
+    blocks.fill(README, "strip", f"<p>\n{pictures}</p>\n")
     for name, text in recipes_tables().items():
-        shared.fill(DOCS / "recipes.md", f"table of {name}", text)
+        blocks.fill(DOCS / "recipes.md", f"table of {name}", text)
 
 
 def play_again(name: str | None) -> None:
     """Plays one agent or all of the gallery, and fills the pages."""
     agents = gallery_agents() if name is None else [agent for agent in all_agents() if agent.name == name]
     if not agents:
-        fail(f"{name}: is not in benchmark/agents, which has {', '.join(agent.name for agent in all_agents())}")
+        raise UserError(
+            f"{name}: is not in benchmark/agents, which has {', '.join(agent.name for agent in all_agents())}"
+        )
     for agent in agents:
         if agent.engine:
             print(f"{agent.name}: needs {agent.engine}, see docs/ppo_continuous_action_numpy.md; its videos stay")
@@ -402,17 +410,12 @@ def main(args: Args) -> None:
         rebuild()
     elif args.action == "play":
         play_again(args.name)
-    elif args.action == "keep":
-        if args.name is None or args.run_folder is None:
-            fail("keep: needs a name for the agent, and --run-folder")
-        keep_agent(args.name, args.run_folder)
     else:
-        recipes = read_recipes()
-        if args.name not in recipes:
-            fail(f"show: name an environment that has a recipe: {', '.join(recipes)}")
-        print(shlex.join(command(recipes[args.name], args.name, "--seed", str(args.seed))))
+        if args.name is None or args.run_folder is None:
+            raise UserError("keep: needs a name for the agent, and --run-folder")
+        keep_agent(args.name, args.run_folder)
 
 
 if __name__ == "__main__":
-    with shared.in_one_line(ValueError, KeyError):
+    with one_line_errors():
         main(tyro.cli(Args, description=__doc__))

@@ -1,6 +1,6 @@
 """Draws the pictures of the pages, docs/images/*.svg, each from what the scripts compute.
 
-    python docs/drawings.py
+    python docs/build/drawings.py
 
 An SVG takes its colors from variables with two sets of values, for light and for dark. docs/hooks.py makes it a part
 of its page, where the page's own switch decides.
@@ -12,12 +12,13 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS.parent / "cleanrl"), str(DOCS.parent / "benchmark")]
-import agents  # noqa: E402
+DOCS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(DOCS.parent / "cleanrl"))
+import gallery  # noqa: E402
 import ppo  # noqa: E402
-import shared  # noqa: E402
 import torch  # noqa: E402
+from intervals import curve  # noqa: E402
+from kept import kept_runs, read_json  # noqa: E402
 
 COLORS = {  # of light, of dark
     "paper": ("#ffffff", "#1e2129"),
@@ -323,9 +324,9 @@ def cartpole_curve(folder: Path) -> None:
     drawing = Drawing(560, 304, "ppo.py on CartPole-v1: mean return of the last 100 episodes, twenty seeds, by steps")
     grid = np.linspace(0, 500_000, 126)
     curves = []
-    for run in shared.kept_runs("results"):
+    for run in kept_runs("results"):
         if (run.exp_name, run.env_id, run.release) == ("ppo", "CartPole-v1", "0.3"):
-            curves.append((grid, shared.curve(run.steps, run.returns, grid)))
+            curves.append((grid, curve(run.steps, run.returns, grid)))
     draw_curves(drawing, curves, 0, 500, "environment steps; a line for each of twenty seeds", "blue")
     drawing.save(folder / "cartpole_curve.svg")
 
@@ -356,11 +357,11 @@ def other_curves(folder: Path) -> None:
 
 def recipe_curves(folder: Path) -> None:
     """The kept runs of each recipe, a picture for each environment."""
-    runs = [run for run in shared.kept_runs("results") if run.exp_name == agents.EXP_NAME]
-    for env_id, recipe in agents.read_recipes().items():
-        own = agents.newest([run for run in runs if agents.is_of(run, env_id, recipe)])
+    runs = [run for run in kept_runs("results") if run.exp_name == gallery.EXP_NAME]
+    for env_id, recipe in gallery.read_recipes().items():
+        own = gallery.newest([run for run in runs if gallery.is_of(run, env_id, recipe)])
         grid = np.linspace(0, own[0].total, 101)
-        curves = [(grid, shared.curve(run.steps, run.returns, grid)) for run in own]
+        curves = [(grid, curve(run.steps, run.returns, grid)) for run in own]
         values = np.array([values for _, values in curves])
         says = f"{env_id}: mean return of the last 100 episodes, five seeds, by steps"
         drawing = Drawing(560, 304, says)
@@ -379,7 +380,7 @@ def speed_bars(folder: Path) -> None:
         ("ppo_atari_envpool", "ppo_atari_envpool.py", "Breakout"),
         ("ppo_atari", "ppo_atari.py", "Breakout"),
     ]
-    measured = shared.read_json("speed.json")
+    measured = read_json("speed.json")
     drawing = Drawing(560, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
     left = 222
     unit = 34

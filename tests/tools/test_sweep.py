@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import sweep
+from fake_runs import updates, wait_until
 
-from tests.fake_runs import updates, wait_until
-
-ROOT = Path(__file__).parents[1]
-FAKE = ROOT / "tests" / "fake_ppo.py"
+ROOT = Path(__file__).parents[2]
+FAKE = ROOT / "tests" / "tools" / "fake_ppo.py"
 ONE = ["--env-ids", "A", "--num-seeds", "1"]
 
 
@@ -92,6 +91,7 @@ def test_ctrl_c_saves_every_run_and_the_same_command_goes_on():
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130 and not stderr and stdout.splitlines()[-1] == "2 stopped, 1 queued"
     assert [sweep.last_checkpoint(folder) for folder in runs()] == [10, 10]
+    assert [sweep.read_end(folder)["end"] for folder in runs()] == ["stopped", "stopped"]
     status, _ = run(*words, "--status", fake="--hold 0", status=1)
     assert status.count("can go on from update 10") == 2 and status.splitlines()[-1] == "2 interrupted, 1 queued"
     Path("hold").unlink()
@@ -145,7 +145,7 @@ def test_other_arguments_and_another_version_are_other_runs(tool_here):
     run(*ONE)
     assert "1 queued" in status_of("--x 0.5")
     source = Path("fake_ppo.py").read_text()
-    Path("fake_ppo.py").write_text(f"# a comment\n{source}# below the ruler\nprint('more')\n")
+    Path("fake_ppo.py").write_text(f"{source}# below the ruler\nprint('more')\n")
     for same in ("", "--num-threads 16", "--no-cuda", "--total-timesteps 2e3", "--checkpoints 3"):
         assert "1 done" in status_of(same)
     Path("fake_ppo.py").write_text(source.replace("import json", "import json\n\nA_CONSTANT = 1", 1))
@@ -154,9 +154,42 @@ def test_other_arguments_and_another_version_are_other_runs(tool_here):
     assert len(runs()) == 2
 
 
+def test_a_run_that_a_break_ended_is_done():
+    stdout, _ = run(*ONE, fake="--early")
+    assert "done, by a break in update 10" in stdout and stdout.splitlines()[-1] == "1 done"
+    stdout, _ = run(*ONE, fake="--early")
+    assert stdout.splitlines()[-1] == "1 done" and len(updates()) == 10
+    assert "1,000 (50%)" in run(*ONE, "--status", fake="--early")[0]
+
+
+def test_a_run_that_diverged_stays_as_it_is():
+    for _ in range(2):
+        stdout, stderr = run(*ONE, fake="--diverge", status=1)
+        assert "diverged, in update 10" in stderr and stdout.splitlines()[-1] == "1 diverged"
+    assert len(updates()) == 9 and len(runs()) == 1
+
+
+def test_a_run_that_has_ended_needs_no_checkpoint():
+    run(*ONE)
+    for path in runs()[0].glob("checkpoints/*"):
+        path.unlink()
+    assert run(*ONE)[0].splitlines()[-1] == "1 done" and len(updates()) == 20
+
+
+def test_a_run_without_an_end_goes_on_even_from_its_first_checkpoint():
+    run(*ONE)
+    (folder,) = runs()
+    (folder / "end.json").write_text('{"end": "who')  # as if writing had been cut off
+    for name in ("2", "20"):
+        (folder / "checkpoints" / f"{name}.npz").unlink()
+    assert "can go on from update 0" in run(*ONE, "--status", status=1)[0]
+    assert "resumed from update 0" in run(*ONE)[0] and len(runs()) == 1
+
+
 def test_the_furthest_of_several_folders_goes_on():
     run(*ONE)
     (folder,) = runs()
+    (folder / "end.json").unlink()
     (folder / "checkpoints" / "20.npz").rename(folder / "checkpoints" / "9.npz")
     newer = shutil.copytree(folder, folder.with_name("A__fake_ppo__1__9"))
     (newer / "checkpoints" / "9.npz").unlink()
@@ -194,7 +227,8 @@ def test_a_run_that_fails_does_not_stop_the_others_and_is_resumed_by_the_same_co
     words = ["--env-ids", "Unknown", "A", "B", "--num-seeds", "1"]
     stdout, stderr = run(*words, fake="--crash", status=1)
     assert stdout.splitlines()[-1] == "3 failed"
-    assert "Unknown seed 1: ended with status 2" in stderr and "A seed 1: ended with status 1" in stderr
+    assert "Unknown seed 1: failed, its process ended with status 2" in stderr
+    assert "A seed 1: failed, its process ended with status 1" in stderr
     assert "fake_ppo: a crash in the middle" in stderr  # the end of its log
     Path("once").touch()
     stdout, _ = run(*words, fake="--crash", status=1)
@@ -209,7 +243,7 @@ def test_an_error_of_the_sweep_itself_leaves_no_run_behind(monkeypatch):
     Path("hold").touch()
     (job,) = sweep.make_jobs(sweep.Args(env_ids=["A"], command="python fake_ppo.py --hold 0", num_seeds=1))
     monkeypatch.setattr(sweep.time, "sleep", sleep)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="not planned"):
         sweep.Sweep([job], 1, 1, []).run()
     assert job.process.poll() is not None and not sweep.is_held(job.log.with_suffix(".lock"))
 
@@ -225,15 +259,28 @@ def test_a_grid_is_every_combination_of_its_values():
     assert "nothing to do" in run(*words, "--task", "8")[0] and len(runs()) == 1
     stdout, _ = run(*words, "--workers", "4")
     assert stdout.splitlines()[-1] == "8 done" and len(runs()) == 8
-    assert len({line.rpartition(" ")[0] for line in updates()}) == 4 and len(updates()) == 8 * 20
+    assert len({line.rpartition(" ")[0] for line in updates()}) == 8 and len(updates()) == 8 * 20
     assert run(*words, "--left")[0] == "\n"
+    names = {path.name.split("__")[1] for path in runs()}
+    assert "fake_ppo_x=0.3_exact_resume=true" in names and len(names) == 4  # each point has one
 
 
 @pytest.mark.parametrize("options, workers", [([], 1), (["--workers", "2"], 2), (["--threads", "3"], None)])
 def test_cores_are_shared_out(options, workers):
     run(*ONE, *options)
     threads = 3 if workers is None else max(1, len(os.sched_getaffinity(0)) // workers)
-    assert f"threads {threads}\n" in logs()["A__fake_ppo__1"]
+    assert f"threads {threads} GPU" in logs()["A__fake_ppo__1"]
+
+
+def test_each_worker_has_a_gpu_of_its_own():
+    Path("hold").touch()
+    words = ["--env-ids", "A", "B", "C", "--num-seeds", "1", "--gpus", "3", "5"]
+    process = start(*words, fake="--hold 0")
+    wait_until(are_held(2))
+    Path("hold").unlink()
+    process.communicate(timeout=60)
+    seen = [log.split("GPU ")[1].split()[0] for _, log in sorted(logs().items())]
+    assert seen[:2] == ["3", "5"] and seen[2] in "35"
 
 
 WRONG = [
@@ -242,12 +289,15 @@ WRONG = [
     (["--env-ids", "A", "--num-seeds", "0"], "must be 1 or more"),
     (["--env-ids", "A", "--command", "python"], "names no script"),
     (["--env-ids", "A", "--command", "./fake_ppo.py"], "no program ./fake_ppo.py; begin with python"),
+    (["--env-ids", "A", "--command", "CUDA_VISIBLE_DEVICES=1 python fake_ppo.py"], "--gpus gives each run a GPU"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --seed 3"], "leave out --seed"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --x much"], "fake_ppo.py does not take --x much"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --total-timesteps 3"], "makes no update"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --num-envs 0"], "makes no update"),
+    (["--env-ids", "A", "--command", 'python fake_ppo.py "--x'], "end the quote"),
+    (["--env-ids", "A", "--command", "python toy.py"], "toy.py"),
     (["--env-ids", "A", "--grid", "x"], "--grid x: write an option and its values"),
-    (["--env-ids", "A", "--grid", "x=0.1,1e-1"], "--x=1e-1 is the same run twice"),
+    (["--env-ids", "A", "--grid", "x=0.1,1e-1"], "two of its points are the same"),
 ]
 
 
@@ -256,18 +306,23 @@ def test_wrong_use_is_one_line_and_creates_nothing(here, tool_here, words, messa
     Path("fake_ppo.py").chmod(0o644)
     before = sorted(here.rglob("*"))
     command = [] if "--command" in words else ["--command", "python fake_ppo.py"]
-    with pytest.raises(ValueError, match=r"^[^\n]*$") as mistake:
-        tool_here(sweep, *command, *words)
-    assert message in str(mistake.value)
+    stdout, stderr = tool_here(sweep, *command, *words, status=2)
+    assert message in stderr and stderr.count("\n") == 1 and not stdout
     assert [path for path in sorted(here.rglob("*")) if "__pycache__" not in str(path)] == before
 
 
-def test_wrong_use_as_typed():
-    for words, part in [([], "name the environments"), ([*ONE, "--command", "python toy.py"], "toy.py")]:
-        stdout, stderr = run(*words, status=2)
-        assert not stdout and stderr.startswith("sweep.py: error: ") and part in stderr and stderr.count("\n") == 1
-    Path("runs").touch()  # no folder
-    assert run(*ONE, status=2)[1] == "sweep.py: error: [Errno 20] Not a directory: 'runs/logs'\n"
+def test_a_bug_of_the_sweep_keeps_its_traceback(tool_here, monkeypatch):
+    def grid_points(grid):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(sweep, "grid_points", grid_points)
+    with pytest.raises(ValueError, match="a bug"):
+        tool_here(sweep, *ONE, "--command", "python fake_ppo.py")
+
+
+def test_a_script_that_cannot_be_read_as_typed():
+    stdout, stderr = run(*ONE, "--command", "python toy.py", status=2)
+    assert not stdout and stderr.startswith("sweep.py: error: ") and stderr.count("\n") == 1
 
 
 def test_shell_scripts_are_sweeps_of_their_scripts(tmp_path, monkeypatch):

@@ -1,11 +1,12 @@
 """Writes into the pages what the scripts say, so that GitHub shows it as the site does: options, metrics, details,
 diffs, and the lines of code that pages quote.
 
-    python docs/fill.py
+    python docs/build/fill.py
 
 A block begins with a comment, `<!-- options ppo_atari -->`, and ends with `<!-- end of options -->`. A link to a line
 has the name of what is there as its title, `[ppo.py](../cleanrl/ppo.py#L211 "core-5")`: a detail's tag, or a definition
-such as `Agent.get_action`. Its number is kept current. Results are other tools': report.py, ablate.py, agents.py.
+such as `Agent.get_action`. Its number is kept current. Results are filled in by result_tables.py, ablation_tables.py
+and gallery.py.
 """
 
 import ast
@@ -16,9 +17,9 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmark"))
-import shared  # noqa: E402
+from blocks import ROOT
+from files import write_atomically
+from runs import script_args
 
 ORDER = (
     "ppo", "ppo_multidiscrete", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari",
@@ -78,7 +79,7 @@ def parent(script: str) -> str:
 
 def option_rows(script: str) -> dict[str, str]:
     """The rows of the table of Args, by option: default, and help from the line's comment; and a row for each group."""
-    defaults = asdict(shared.script_args(ROOT / "cleanrl" / f"{script}.py")())
+    defaults = asdict(script_args(ROOT / "cleanrl" / f"{script}.py")())
     (definition,) = [node for node in tree(script).body if isinstance(node, ast.ClassDef) and node.name == "Args"]
     rows = {}
     for line in source(script).splitlines()[definition.lineno : definition.end_lineno]:
@@ -229,9 +230,9 @@ def fill_pages(pages: list[Path]) -> int:
         text = page.read_text("utf-8")
         current = TITLED.sub(current_link, text)
         if current != text:
-            shared.write_atomically(page, current)
+            write_atomically(page, current)
         for name, kind, what in BLOCK.findall(current):
-            blocks += shared.fill(page, name, f"\n{KINDS[kind](what)}\n")
+            blocks += blocks.fill(page, name, f"\n{KINDS[kind](what)}\n")
     return blocks
 
 
@@ -239,5 +240,5 @@ if __name__ == "__main__":
     count = fill_pages([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
     for what in missing:
         print(what, file=sys.stderr)
-    print(f"docs/fill.py: {count} blocks are current")
+    print(f"docs/build/fill.py: {count} blocks are current")
     sys.exit(bool(missing))

@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_runs import wait_until
 from slurm_cluster import cluster, missing_programs
 
-from tests.fake_runs import wait_until
-
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FAKE = ["--command", "python fake_ppo.py --hold 0", "--env-ids", "A", "B", "--num-seeds", "2"]
 
 if missing_programs():
@@ -34,7 +33,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("benchmark", "cleanrl"):
         Path(name).symlink_to(ROOT / name)
-    shutil.copy(ROOT / "tests" / "fake_ppo.py", ".")
+    shutil.copy(ROOT / "tests" / "tools" / "fake_ppo.py", ".")
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-"""benchmark/agents.py: recipes run and are kept, the committed agents play, and the pages say what is kept."""
+"""docs/build/gallery.py: recipes run and are kept, the committed agents play, and the pages say what is kept."""
 
 import importlib
 import json
@@ -6,31 +6,31 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-import agents
+import gallery
 import gymnasium as gym
+import kept as tables
 import numpy as np
 import pytest
-import shared
+import runs
 import torch
 import tyro
+from fake_runs import new_run
 
-from tests.fake_runs import new_run
-
-ROOT = Path(__file__).parents[1]
-RECIPES = agents.read_recipes()
-KEPT = agents.all_agents()
-CARTPOLE = agents.Agent(agents.AGENTS / "cartpole")
+ROOT = Path(__file__).parents[2]
+RECIPES = gallery.read_recipes()
+KEPT = gallery.all_agents()
+CARTPOLE = gallery.Agent(gallery.AGENTS / "cartpole")
 SMALL = {"total_timesteps": 960, "num_envs": 3, "num_steps": 16, "num_minibatches": 2, "checkpoints": 10}
 QUICK = {"Taxi-v4": 40, "Pendulum-v1": 10, "LunarLander-v3": 4, "FrozenLake8x8-v1": 40}  # episodes that take a second
 
 
 @pytest.fixture
 def agents_here(tool_here, tmp_path, monkeypatch):
-    """agents.py as typed below tmp_path, where it keeps agents, results and pages."""
-    monkeypatch.setattr(agents, "AGENTS", tmp_path / "agents")
-    monkeypatch.setattr(agents, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(agents, "KEPT_EPISODES", 3)
-    return partial(tool_here, agents)
+    """gallery.py as typed below tmp_path, where it keeps agents, results and pages."""
+    monkeypatch.setattr(gallery, "AGENTS", tmp_path / "agents")
+    monkeypatch.setattr(gallery, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(gallery, "KEPT_EPISODES", 3)
+    return partial(tool_here, gallery)
 
 
 def train(script, **arguments):
@@ -40,11 +40,10 @@ def train(script, **arguments):
 
 # -------------------------------------------------------------------------------------------------------------- Recipes
 @pytest.mark.parametrize("env_id", RECIPES)
-def test_the_command_is_one_that_the_script_takes(env_id, agents_here):
-    stdout, _ = agents_here("show", env_id, "--seed", 3)
-    _, script, *words = stdout.split()
-    args = tyro.cli(shared.script_args(ROOT / script), args=words)
-    assert (args.env_id, args.seed) == (env_id, 3)
+def test_the_command_is_one_that_the_script_takes(env_id):
+    _, script, *words = gallery.command(RECIPES[env_id], env_id)
+    args = tyro.cli(runs.script_args(ROOT / script), args=words)
+    assert args.env_id == env_id
     assert args.total_timesteps >= 50_000
     assert args.batch_size % args.num_minibatches == 0
 
@@ -52,8 +51,8 @@ def test_the_command_is_one_that_the_script_takes(env_id, agents_here):
 def kept(seed, result, steps=512):
     """Keeps a run of the recipe below."""
     run = new_run(f"CartPole-v1__recipes__{seed}__{steps}", [float(result)] * 3, seed=seed, exp_name="recipes")
-    run.arguments["total_timesteps"] = run.total = steps
-    shared.append_runs([run], results=agents.RESULTS)
+    run.arguments["total_timesteps"] = steps
+    tables.append_runs([run], results=gallery.RESULTS)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +61,13 @@ def kept(seed, result, steps=512):
 def test_reached_says_whether_the_interval_is_above_the_goal(agents_here, monkeypatch, results, said):
     """Runs of a recipe that was changed are its earlier rounds."""
     recipe = {"script": "ppo_numpy", "arguments": "--total-timesteps 512", "goal": 10.5, "first_seed": 1}
-    monkeypatch.setattr(agents, "read_recipes", lambda: {"CartPole-v1": recipe})
-    assert "| CartPole-v1 | – | – | not measured | 10.5 | – |" in agents.recipes_tables()["recipes"]
+    monkeypatch.setattr(gallery, "read_recipes", lambda: {"CartPole-v1": recipe})
+    assert "| CartPole-v1 | – | – | not measured | 10.5 | – |" in gallery.recipes_tables()["recipes"]
     for seed, result in enumerate([*results, results[0], results[2]], start=1):
         kept(seed, result)
     kept(1, 3.0, steps=640)
     kept(2, 5.0, steps=640)
-    tables = agents.recipes_tables()
+    tables = gallery.recipes_tables()
     assert "| CartPole-v1 | 512 | 1–5 | " in tables["recipes"] and f"| 10.5 | {said} |\n" in tables["recipes"]
     assert tables["rounds"].splitlines()[2:] == ["| CartPole-v1 | 640 | 1–2 | 4.00 ± 1.41 |"]
 
@@ -77,21 +76,21 @@ def test_reached_says_whether_the_interval_is_above_the_goal(agents_here, monkey
 @pytest.mark.parametrize("script", ["ppo", "ppo_numpy"])
 def test_a_kept_agent_plays_as_the_run_did(script, agents_here, monkeypatch):
     run = train(script)
-    before = agents.play(agents.Agent(run), 3, seed=1)
+    before = gallery.play(gallery.Agent(run), 3, seed=1)
     agents_here("keep", "mine", "--run-folder", run)
-    agent = agents.Agent(agents.AGENTS / "mine")
+    agent = gallery.Agent(gallery.AGENTS / "mine")
     assert agent.returns == before
-    assert agents.play(agent, 3, seed=1) == before
+    assert gallery.play(agent, 3, seed=1) == before
     (checkpoint,) = agent.folder.glob("checkpoints/*")
-    assert checkpoint.name == shared.checkpoints(run)[-1].name
-    whole = shared.checkpoints(run)[-1].stat().st_size
+    assert checkpoint.name == runs.checkpoints(run)[-1].name
+    whole = runs.checkpoints(run)[-1].stat().st_size
     assert checkpoint.stat().st_size < 0.45 * whole + 8000  # a third is left; the rest are names
-    monkeypatch.setattr(agents, "LARGE", 1000)
+    monkeypatch.setattr(gallery, "LARGE", 1000)
     agents_here("keep", "mine", "--run-folder", run)
     if script == "ppo":
         model = torch.load(checkpoint, weights_only=True)["model"]
         assert {x.dtype for x in model.values()} == {torch.float16}
-    assert len(agents.play(agent, 3, seed=1)) == 3
+    assert len(gallery.play(agent, 3, seed=1)) == 3
 
 
 def test_a_program_that_a_run_folder_names_is_not_started(agents_here):
@@ -104,7 +103,6 @@ def test_a_program_that_a_run_folder_names_is_not_started(agents_here):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["show", "Unknown-v0"], "show: name an environment that has a recipe: LunarLander-v3, "),
         (["keep", "mine"], "keep: needs a name for the agent, and --run-folder"),
         (["keep", "mine", "--run-folder", "runs"], "runs: is no run folder with config.json and checkpoints"),
         (["keep", "a/b", "--run-folder", "runs"], "a/b: takes letters, digits, - and _"),
@@ -129,7 +127,7 @@ def test_committed_agents_are_slim_and_fit_their_scripts(agent):
     assert state["script"] == agent.script
     for name in ("env_id", "seed", "total_timesteps"):
         assert state["args"][name] == agent.arguments[name]
-    known = shared.script_args(ROOT / "cleanrl" / f"{agent.script}.py").__dataclass_fields__
+    known = runs.script_args(ROOT / "cleanrl" / f"{agent.script}.py").__dataclass_fields__
     assert state["args"].keys() == agent.arguments.keys() <= known.keys()
     text = (agent.folder / "config.json").read_text()
     assert not any(folder in text for folder in ("/tmp/", "/home/", "/work/", "/root/"))
@@ -139,9 +137,9 @@ def test_committed_agents_are_slim_and_fit_their_scripts(agent):
 def test_an_agent_plays_as_the_page_says(env_id):
     if "Lunar" in env_id:
         pytest.importorskip("Box2D")
-    agent = agents.Agent(agents.AGENTS / env_id)
+    agent = gallery.Agent(gallery.AGENTS / env_id)
     assert len(agent.returns) == 100
-    played = agents.play(agent, QUICK[env_id], seed=2)
+    played = gallery.play(agent, QUICK[env_id], seed=2)
     error = np.std(agent.returns, ddof=1) * np.sqrt(1 / len(played) + 1 / len(agent.returns))
     assert abs(np.mean(played) - np.mean(agent.returns)) <= 4 * error + 1e-9
 
@@ -150,25 +148,25 @@ def test_an_agent_plays_as_the_page_says(env_id):
 def test_the_pages_are_what_is_kept(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("*.mp4", "*.webp", "images"))
     shutil.copy(ROOT / "README.md", tmp_path)
-    monkeypatch.setattr(agents, "DOCS", tmp_path / "docs")
-    monkeypatch.setattr(agents, "README", tmp_path / "README.md")
-    agents.rebuild()
+    monkeypatch.setattr(gallery, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(gallery, "README", tmp_path / "README.md")
+    gallery.rebuild()
     for name in ("README.md", "docs/gallery.md", "docs/recipes.md"):
         page = (ROOT / name).read_text()
-        assert (tmp_path / name).read_text() == page, f"{name}: run `python benchmark/agents.py rebuild`"
+        assert (tmp_path / name).read_text() == page, f"{name}: run `python docs/build/gallery.py rebuild`"
 
 
 def test_the_video_is_of_a_typical_episode(agents_here, monkeypatch, tmp_path):
     """The first of these returns is as far from the mean as the furthest, the second as usual."""
     returns = [0.0, *[10.0] * 9]
-    monkeypatch.setattr(agents, "DOCS", tmp_path)
+    monkeypatch.setattr(gallery, "DOCS", tmp_path)
     monkeypatch.setattr(
-        agents, "play", lambda agent, count, seed, video: returns if seed == 1 else [float(seed)] * count
+        gallery, "play", lambda agent, count, seed, video: returns if seed == 1 else [float(seed)] * count
     )
     clips = []
-    monkeypatch.setattr(agents, "write_clip", lambda video, clip: clips.append(clip) or 1.0)
-    monkeypatch.setattr(agents, "write_strip", lambda video, picture: None)
-    agents.show(CARTPOLE)
+    monkeypatch.setattr(gallery, "write_clip", lambda video, clip: clips.append(clip) or 1.0)
+    monkeypatch.setattr(gallery, "write_strip", lambda video, picture: None)
+    gallery.show(CARTPOLE)
     facts = json.loads((tmp_path / "videos" / "cartpole.json").read_text())
     assert facts["end"] == {"steps": CARTPOLE.last_step, "shown": 8.0, "returns": returns, "seconds": 1.0}
     assert [clip.name for clip in clips] == ["cartpole_end.mp4"]
@@ -185,17 +183,17 @@ def test_a_clip_is_cut_from_the_middle_of_a_long_video_and_a_strip_repeats(tmp_p
             picture[:, 250 + i % 60 : 280 + i % 60] = 0
             writer.append_data(picture)
     for longest, brightness in ((60, 128), (10, 255)):
-        monkeypatch.setattr(agents, "LONG", longest)
-        assert agents.write_clip(video, tmp_path / "clip.mp4") == pytest.approx(30, abs=0.2)
+        monkeypatch.setattr(gallery, "LONG", longest)
+        assert gallery.write_clip(video, tmp_path / "clip.mp4") == pytest.approx(30, abs=0.2)
         with imageio.get_reader(tmp_path / "clip.mp4") as reader:
             facts = reader.get_meta_data()
-        assert facts["duration"] == pytest.approx(agents.CLIP_SECONDS, abs=0.2)
+        assert facts["duration"] == pytest.approx(gallery.CLIP_SECONDS, abs=0.2)
         assert facts["size"] == (400, 80)
         with Image.open(tmp_path / "clip.webp") as poster:
             assert poster.convert("L").getpixel((5, 40)) == pytest.approx(brightness, abs=6)
-    agents.write_strip(video, tmp_path / "strip.webp")
+    gallery.write_strip(video, tmp_path / "strip.webp")
     with Image.open(tmp_path / "strip.webp") as picture:
-        assert picture.size == (agents.STRIP_SIZE, agents.STRIP_SIZE)
+        assert picture.size == (gallery.STRIP_SIZE, gallery.STRIP_SIZE)
         assert picture.info["loop"] == 0
         assert picture.n_frames == 6 * 15  # seconds, pictures a second
         assert picture.convert("L").getpixel((5, 100)) == pytest.approx(255, abs=6)

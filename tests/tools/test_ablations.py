@@ -1,22 +1,24 @@
-"""benchmark/ablate.py: the diffs apply and do what flags do, gradients by hand follow, and runs become tables."""
+"""benchmark/ablate.py and docs/build/ablation_tables.py: diffs apply and do what flags do, and runs become tables."""
 
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import ablate
+import ablation_tables
 import gymnasium as gym
+import intervals
+import kept as tables
 import numpy as np
 import ppo
 import pytest
-import shared
 import torch
 import tyro
+from command_line import UserError
+from fake_runs import new_run
 from helpers import load_script
 
-from tests.fake_runs import new_run
-
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ABLATIONS = ablate.all_ablations()
 SUITES = ablate.manifest()["suites"]
 
@@ -50,13 +52,12 @@ def test_manifest_and_folder_agree():
             assert ABLATIONS[name].flag or suite["script"] in ablate.hunks(ABLATIONS[name].diff)
 
 
-def test_a_diff_that_no_longer_fits_is_named(monkeypatch, tmp_path, capsys):
+def test_a_diff_that_no_longer_fits_is_named(monkeypatch, tmp_path):
     diff = (ablate.ABLATIONS / "core-3.diff").read_text()
     (tmp_path / "core-3.diff").write_text(diff.replace("eps=1e-5", "eps=1e-6"))
     monkeypatch.setattr(ablate, "ABLATIONS", tmp_path)
-    with pytest.raises(SystemExit):
+    with pytest.raises(UserError, match=r"are in ppo\.py 0 times; make it anew"):
         ablate.changed(ABLATIONS["core-3"], "ppo")
-    assert "are in ppo.py 0 times; make it anew" in capsys.readouterr().err
 
 
 def weights_after_two_updates(script, **arguments):
@@ -126,12 +127,12 @@ def ablate_here(tool_here, tmp_path, monkeypatch):
     (docs / "details.md").write_text(
         "<!-- worth core-3 -->\n<!-- end of worth -->\n<!-- worth core-6 -->\n<!-- end of worth -->\n"
     )
-    monkeypatch.setattr(ablate, "DOCS", docs)
+    monkeypatch.setattr(ablation_tables, "DOCS", docs)
+    monkeypatch.setattr(ablation_tables, "RESULTS", results)
     monkeypatch.setattr(ablate, "RESULTS", results)
     monkeypatch.setitem(SUITES["core"], "arguments", "--total-timesteps 1024 --checkpoints 1")
 
     def call(*words, status=0):
-        monkeypatch.chdir(tmp_path)  # which it leaves
         return tool_here(ablate, *words, status=status)
 
     return call
@@ -148,16 +149,29 @@ def test_from_runs_to_pages(ablate_here, tmp_path):
     assert "running" not in ablate_here("run", *words)[0]  # typed again, there is nothing to do
     for added in (10, 0):
         assert f"{added} runs added" in ablate_here("keep", *words)[0]
-    kept = shared.read_runs(tmp_path / "results")
+    kept = tables.read_runs(tmp_path / "results")
     assert len(kept) == 10 and set(kept["script"]) == {"ppo_numpy"}
     assert str(tmp_path) not in kept.to_json() and str(ROOT) not in kept.to_json()
-    ablate_here("report")
+    ablation_tables.report()
     page, details = ((tmp_path / "docs" / name).read_text() for name in ("ablations.md", "details.md"))
     section = page.split("### CartPole-v1")[1].split("### Acrobot-v1")[0]
     rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| [")]
     assert [row[1] for row in rows] == ["ε = 1e-8"] and rows[0][-1] == "5 |"
     assert "ε = 1e-8: [CartPole-v1 " in details and "<!-- worth core-6 -->\n\nNo ablation.\n" in details
     assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
+
+
+def test_shorter_runs_of_ones_own_are_reported_before_the_kept_ones(ablate_here, results):
+    for seed in range(1, 4):
+        kept(results, "", seed, [1.0] * 100)
+        kept(results, "core-3", seed, [2.0] * 100)
+    words = ["--env-ids", "CartPole-v1", "--num-seeds", "1", "--only", "core-3", "--total-timesteps", "2048"]
+    ablate_here("run", *words)
+    before = {path: path.read_bytes() for path in results.rglob("*.parquet")}
+    stdout, _ = ablate_here("report", *words)
+    own, _, of_kept = stdout.partition("CartPole-v1, the kept runs of release 0.2, 100 steps")
+    assert "CartPole-v1, your runs of 2,048 steps" in own and "ε = 1e-8" in own and "+1.00" in of_kept
+    assert {path: path.read_bytes() for path in results.rglob("*.parquet")} == before
 
 
 def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
@@ -175,7 +189,7 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
     ablate_here("run", *words, status=1)
     assert "1 runs added" in ablate_here("keep", *words)[0]
     assert "1 runs added" in ablate_here("keep", *words, "--broken")[0]
-    ablate_here("report")
+    ablation_tables.report()
     page = (tmp_path / "docs" / "ablations.md").read_text()
     (row,) = [x for x in page.split("### CartPole-v1")[1].split("### ")[0].splitlines() if x.startswith("| [core-3]")]
     assert "1, 1 diverged from step" in row
@@ -205,7 +219,7 @@ def kept(folder, name, seed, returns, base="abc", made_by="", **more):
     run = new_run(f"CartPole-v1__{name or 'ppo_numpy'}__{seed}__{base}{made_by}", returns, seed=seed)
     run.version = made_by or f"{base} {name}"
     run.ablation = {"suite": "core", "name": name, "base": base} | more
-    shared.append_runs([run], "ablations", folder)
+    tables.append_runs([run], "ablations", folder)
 
 
 @pytest.fixture
@@ -223,16 +237,16 @@ def test_differences_are_those_of_runs_with_the_same_seed(results):
     suites = ablate.load()
     cells = suites["core"]["CartPole-v1"]
     assert cells["core-3"].last.tolist() == [-11, -12, -13, -14, -15]
-    _, low, high = shared.mean_interval(cells["core-3"].last)
+    _, low, high = intervals.mean_interval(cells["core-3"].last)
     assert -15 <= low < -13 < high <= -11  # the seeds' own spread, which is ten times as large, stays out
     assert -15 / 2 < cells["core-3"].area.mean() < -11 / 3  # the curve has half of the return half of the time
-    row = ablate.results_table(cells).splitlines()[3]
+    row = ablation_tables.results_table(cells).splitlines()[3]
     assert row.startswith("| [core-3](details.md#core-3) | ε = 1e-8 | **−13.0 [−14.8, −11.2]** |")
-    assert ablate.worth("core-3", suites) == "ε = 1e-8: [CartPole-v1 ▼ −13.0](ablations.md)\n"
-    assert ablate.worth("core-8", suites) == "the ratio is not clipped: [CartPole-v1 ≈](ablations.md)\n"
-    assert ablate.worth("core-6", suites) == "No ablation.\n"
-    assert "| ε = 1e-8 | ▼ −13.0 |" in ablate.heat_map(suites)
-    assert "0 of these 2 intervals" in ablate.heat_map(suites)
+    assert ablation_tables.worth("core-3", suites) == "ε = 1e-8: [CartPole-v1 ▼ −13.0](ablations.md)\n"
+    assert ablation_tables.worth("core-8", suites) == "the ratio is not clipped: [CartPole-v1 ≈](ablations.md)\n"
+    assert ablation_tables.worth("core-6", suites) == "No ablation.\n"
+    assert "| ε = 1e-8 | ▼ −13.0 |" in ablation_tables.heat_map(suites)
+    assert "0 of these 2 intervals" in ablation_tables.heat_map(suites)
 
 
 def test_a_change_is_compared_with_the_untouched_run_of_its_machine(results):
@@ -244,7 +258,7 @@ def test_a_change_is_compared_with_the_untouched_run_of_its_machine(results):
     kept(results, "core-8", 1, [21.0] * 100, beside="CartPole-v1__ppo_numpy__1__abcabc ")
     cells = ablate.load()["core"]["CartPole-v1"]
     assert [cells[name].last.tolist() for name in ("", "core-3", "core-8")] == [[0.0, 0.0], [2.0, 2.0], [1.0]]
-    seeds = [row.rpartition(" | ")[2] for row in ablate.results_table(cells).splitlines()[2:]]
+    seeds = [row.rpartition(" | ")[2] for row in ablation_tables.results_table(cells).splitlines()[2:]]
     assert seeds == ["2 |", "1, another machine |", "2 |", "1, another machine |"]
 
 
@@ -282,9 +296,9 @@ def test_words_for_differences():
 def test_the_committed_page_is_what_the_kept_runs_say(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("videos", "images"))
     (tmp_path / "results").symlink_to(ROOT / "benchmark" / "results")
-    monkeypatch.setattr(ablate, "DOCS", tmp_path / "docs")
-    monkeypatch.setattr(ablate, "forest", lambda suite, path: None)
-    ablate.report()
+    monkeypatch.setattr(ablation_tables, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(ablation_tables, "forest", lambda suite, path: None)
+    ablation_tables.report()
     for name in ("ablations.md", "details.md"):
         page = (ROOT / "docs" / name).read_text()
-        assert (tmp_path / "docs" / name).read_text() == page, f"{name}: run `python benchmark/ablate.py report`"
+        assert (tmp_path / "docs" / name).read_text() == page, f"{name}: run `python docs/build/ablation_tables.py`"

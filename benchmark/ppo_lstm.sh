@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# ppo_lstm.py on two tasks of classic control, five seeds, as a check that a memory does no harm; no page shows these runs.
+# What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
+set -euo pipefail
+python benchmark/sweep.py --command "python cleanrl/ppo_lstm.py" --num-seeds 5 \
+    --env-ids CartPole-v1 Acrobot-v1 "$@"

@@ -1,0 +1,214 @@
+"""Writes the tables and curves of the kept runs into the pages that have a place for them.
+
+    python docs/build/result_tables.py
+
+A table goes into its place, between <!-- results NAME --> and <!-- end of results -->. The runs are those of
+benchmark/results, where `python benchmark/report.py --keep` keeps them; the speeds are those that
+`benchmark/throughput.py --keep` measured.
+"""
+
+import csv
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import blocks
+from blocks import ROOT
+from intervals import LAST, mean_interval
+from kept import RESULTS, kept_runs, read_json
+from pages import between, markdown, pictures, save_picture, signed, spread
+from report import (
+    Compare,
+    compare,
+    comparison_table,
+    counted,
+    differing,
+    draw_comparison,
+    draw_curves,
+    label_of,
+    results,
+)
+from runs import Run
+from throughput import faster, launch_table, names_of_sides, speed_table
+
+PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023", "CleanRL, EnvPool with XLA"]
+SHORT_SPEED = ["ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari"]
+COMPARISONS = {
+    "ppo_numpy_against_ppo": Compare("ppo", "ppo_numpy", release="0.3"),
+    "ppo_continuous_action_numpy_against_ppo_continuous_action": Compare(
+        "ppo_continuous_action", "ppo_continuous_action_numpy", release="0.3"
+    ),
+    "bootstrap_truncated": Compare(
+        "ppo_continuous_action_numpy", "ppo_continuous_action_numpy_bootstrap_truncated", release="0.2"
+    ),
+    "bf16_against_fp32": Compare("fp32", "ppo_atari_envpool", steps=2_000_000, release="0.2", different_schedules=True),
+}
+
+
+@dataclass
+class Row:
+    """The seeds of one experiment in one environment, and what was published of the same."""
+
+    label: str  # the environment, and in what the runs differ from those of other rows
+    runs: list[Run]
+    published: dict[str, str]
+
+
+def published_results() -> dict[tuple[str, str], dict[str, str]]:
+    """What others published, by script and environment."""
+    with (ROOT / "benchmark" / "published.csv").open(encoding="utf-8") as file:
+        return {(row["script"], row["environment"]): row for row in csv.DictReader(file)}
+
+
+def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
+    """The rows of the tables by name of the experiment, environments with published numbers first."""
+    published = published_results()
+    places = {place: i for i, place in enumerate(published)}
+    groups = defaultdict(lambda: defaultdict(list))
+    for run in sorted(runs, key=lambda run: run.seed):
+        order = places.get((run.script, run.env_id), len(places))
+        groups[run.exp_name, order, run.env_id][json.dumps(run.identity, sort_keys=True)].append(run)
+    tables = defaultdict(list)
+    for group in sorted(groups):
+        exp_name, _, env_id = group
+        for _, kind in sorted(groups[group].items()):
+            names = differing([runs[0] for runs in groups[group].values()]) | {"changed_on_resume"}
+            if len({run.release for run in runs if run.exp_name == exp_name}) > 1:
+                names.add("version")  # every row says which
+            theirs = published.get((kind[0].script, env_id), {})
+            if theirs:  # then whatever isn't as published is said
+                names |= kind[0].settings.keys()
+            if theirs and int(theirs["steps"]) != kind[0].total:
+                names.add("total_timesteps")
+                theirs = {}
+            tables[exp_name].append(Row(label_of(env_id, kind[0], names), kind, theirs))
+    return tables
+
+
+def result_cells(rows: list[Row], without: tuple = ()) -> list[list[str]]:
+    """The table of an experiment, header first, without these columns and those that have no number."""
+    releases = sorted({row.runs[0].release for row in rows} - {None})
+    ours = f"ours, release {' and '.join(releases)}" if releases else "return"
+    cells = [["environment", ours, "95% interval", "seeds", *PUBLISHED]]
+    for row in rows:
+        _, low, high = mean_interval(results(row.runs))
+        theirs = [row.published.get(name) or "–" for name in PUBLISHED]
+        cells.append([row.label, spread(results(row.runs)), between(low, high), str(len(row.runs)), *theirs])
+    kept = [i for i, name in enumerate(cells[0]) if name not in without and any(line[i] != "–" for line in cells[1:])]
+    return [[line[i] for i in kept] for line in cells]
+
+
+def table_by_step(rows: list[Row]) -> str:
+    """Markdown: mean returns on training levels and on levels that training never saw, by step."""
+    import pandas
+
+    found = [[row.label, *one] for row in rows for run in row.runs for one in run.evaluations]
+    frame = pandas.DataFrame(found, columns=["environment", "steps", "levels", "return"])
+    means = frame.groupby(["environment", "steps", "levels"])["return"].mean().unstack()
+    cells = []
+    for key, one in means.iterrows():
+        cells.append([key[0], f"{key[1]:,}", signed(one["training"]), signed(one["test"])])
+    return markdown(["environment", "steps", "training levels", "test levels"], cells)
+
+
+def summary_table(tables: dict[str, list[Row]]) -> str:
+    """Markdown: all environments with published numbers; of a script and its numpy twin, the one with more seeds."""
+    chosen = []
+    for (script, environment), theirs in published_results().items():
+        rows = tables.get(script, []) + tables.get(f"{script}_numpy", [])
+        rows = [row for row in rows if row.runs[0].env_id == environment and row.published]
+        if rows and not script.endswith("_numpy") and any(theirs[name] for name in PUBLISHED):
+            chosen.append(min(rows, key=lambda row: (len(row.runs[0].settings), -len(row.runs))))
+    header, *cells = result_cells(chosen, without=("95% interval", "CleanRL, EnvPool with XLA"))
+    return markdown([*header, "script"], [[*line, f"{row.runs[0].script}.py"] for row, line in zip(chosen, cells)])
+
+
+def short_speed_table(speeds: dict) -> str:
+    """Markdown: some scripts at their defaults, next to stable-baselines3's faster setting."""
+    rows = []
+    for script in SHORT_SPEED:
+        measured = speeds.get(f"throughput/{script}")
+        if measured is None or "1 thread" not in measured["medians"]:
+            continue
+        medians = measured["medians"]
+        base = max(("default threads", "1 thread"), key=lambda base: medians[base]["steps_per_second"])
+        side = "against" if measured["options"]["against"] == "" else "script"
+        row = [names_of_sides(script, measured)[side], measured["arguments"]["env_id"]]
+        for key in (side, base):
+            row.append(f"{medians[key]['steps_per_second']:,.0f}")
+        rows.append([*row, faster(measured, side, base)])
+    return markdown(["script", "environment", "steps/s", "stable-baselines3", "faster"], rows)
+
+
+def growth_table(measured: dict) -> str:
+    """Markdown: how the speed grew with an argument, as release 0.2 measured it: medians, a row for each value."""
+    rows = []
+    for value, medians in measured["medians"].items():
+        script = medians["script"]
+        speeds = [one[value]["script"]["steps_per_second"] for one in measured["rounds"]]
+        speed = f"{script['steps_per_second']:,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})"
+        memory = f"{medians['launch']['peak_mb']:.0f} MB"
+        rows.append([value, speed, f"{script['ms_per_update']:.1f}", memory])
+    return markdown([measured["options"]["vary"][0], "steps/s", "ms per update", "peak memory"], rows)
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """The learning curves of a table, as an SVG with a panel for each row."""
+    plt = pictures()
+    columns = min(len(rows), 4)
+    height = (len(rows) + columns - 1) // columns
+    title_lines = max(row.label.count(", ") for row in rows)
+    figure = plt.figure(figsize=(4 * columns, max(3, 2.4 + 0.25 * title_lines) * height))
+    for i, row in enumerate(rows):
+        panel = figure.add_subplot(height, columns, i + 1)
+        draw_curves(panel, row.runs, "tab:blue", deviation=True)
+        label = row.label.replace(", ", "\n")  # one line would be wider than the panel
+        panel.set_title(f"{label}\n{counted(row.runs)}", fontsize=10)
+        if i % columns == 0:
+            panel.set_ylabel(f"return, last {LAST} episodes")
+    save_picture(figure, path)
+
+
+def comparisons() -> dict[str, tuple]:
+    """What compare gives for each of COMPARISONS."""
+    return {name: compare(one) for name, one in COMPARISONS.items()}
+
+
+def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple]) -> dict[str, str]:
+    """Every table that a page can have, by its name."""
+    speeds = read_json("speed.json")
+    text = {"speed": speed_table(speeds), "short_speed": short_speed_table(speeds), "launch": launch_table(speeds)}
+    text["summary"] = summary_table(tables)
+    for exp_name, rows in tables.items():
+        header, *cells = result_cells(rows)
+        text[exp_name] = markdown(header, cells)
+        if any(run.evaluations for row in rows for run in row.runs):
+            text[f"{exp_name} by step"] = table_by_step(rows)
+    for name, measured in read_json("growth.json").items():
+        text[f"growth_{name}"] = growth_table(measured)
+    for name, (both, _) in compared.items():
+        header, *cells = comparison_table(both, paired=False)
+        text[name] = markdown(header, cells)
+    return text
+
+
+def rebuild() -> None:
+    """Writes the tables and curves of the kept runs that pages show."""
+    tables = rows_of(kept_runs("results"))
+    compared = comparisons()
+    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    shown = "".join(page.read_text(encoding="utf-8") for page in pages)
+    for exp_name, rows in tables.items():
+        if f"benchmark/results/{exp_name}.svg" in shown:
+            draw(rows, RESULTS / f"{exp_name}.svg")
+    for name, (both, labels) in compared.items():
+        draw_comparison(both, labels, RESULTS / f"{name}.svg", paired=False, deviation=True)
+    for name, content in all_tables(tables, compared).items():
+        for page in pages:
+            blocks.fill(page, f"results {name}", content)
+    print("the tables and curves of the pages are those of the kept runs")
+
+
+if __name__ == "__main__":
+    rebuild()

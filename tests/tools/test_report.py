@@ -1,0 +1,229 @@
+"""benchmark/report.py: tables and curves of run folders, filters, and comparisons."""
+
+from functools import partial
+from xml.etree import ElementTree
+
+import intervals
+import numpy as np
+import pages
+import pytest
+import report
+from fake_runs import SCRIPT, cells_of, make_run, make_seeds
+
+
+@pytest.fixture
+def report_here(tool_here):
+    """report.py as typed below tmp_path; returns its stdout and stderr."""
+    return partial(tool_here, report)
+
+
+@pytest.fixture
+def compare_here(tool_here, tmp_path):
+    """report.py compare as typed below tmp_path; returns the rows of its table, or what it says on stderr."""
+
+    def call(*words, status=0):
+        _, stderr = tool_here(report, *words, status=status, kind="Compare")
+        return stderr if status else cells_of((tmp_path / "comparison.md").read_text())
+
+    return call
+
+
+def tables(folder):
+    """The rows of the report by their variant."""
+    return cells_of((folder / "report" / "tables.md").read_text(), column=1)
+
+
+# --------------------------------------------------------------------------------------------------------------- Report
+def test_a_table_gives_mean_deviation_interval_iqm_and_seeds(report_here, tmp_path):
+    results = [10.0, 12.0, 11.0, 14.0, 9.0]
+    make_seeds(tmp_path / "runs", results)
+    stdout, stderr = report_here("runs")
+    row = tables(tmp_path)["ppo"]
+    _, low, high = intervals.mean_interval(results)
+    assert row["return"] == f"{np.mean(results):.2f} ± {np.std(results, ddof=1):.2f}"
+    assert row["95% interval"] == f"[{low:.2f}, {high:.2f}]" and row["seeds"] == "5 seeds" and row["IQM"] == "11.00"
+    assert "difference" not in row and not stderr  # there is only one variant
+    assert "tensorboard --logdir runs" in stdout
+
+
+def test_few_seeds_have_no_interval_and_one_no_deviation(report_here, tmp_path):
+    make_seeds(tmp_path / "runs", [10.0])
+    report_here("runs")
+    row = tables(tmp_path)["ppo"]
+    assert row["return"] == "10.00" and not {"95% interval", "IQM"} & row.keys()
+
+
+def test_a_copy_with_a_change_is_put_over_the_original(report_here, tmp_path):
+    """The seeds differ by far more than the change does, which only pairs can tell."""
+    before = [0.0, 100.0, 200.0, 300.0, 400.0]
+    after = [x + 1 + 0.1 * i for i, x in enumerate(before)]
+    make_seeds(tmp_path / "runs", before)
+    make_seeds(tmp_path / "runs", after, exp_name="ppo_mine")
+    make_seeds(tmp_path / "runs", after[:3], exp_name="ppo_other")
+    report_here("runs")
+    row = tables(tmp_path)["ppo_mine"]
+    difference, low, high = intervals.difference_interval(before, after, paired=True)
+    assert (row["difference"], row["its 95% interval"]) == (pages.signed(difference), pages.between(low, high))
+    assert low > 0 and tables(tmp_path)["ppo_other"]["its 95% interval"] == "–"
+    picture = (tmp_path / "report" / "curves.svg").read_text()
+    assert picture.count("Toy-v0") == 1 and "ppo_mine: 5 seeds" in picture and "ppo: 5 seeds" in picture
+
+
+def test_runs_that_differ_are_variants_which_say_how(report_here, tmp_path):
+    make_seeds(tmp_path / "runs", [10.0, 20.0], num_threads=1)
+    make_seeds(tmp_path / "more", [30.0], num_threads=8, checkpoints=3)  # the same run as the one with 10, begun later
+    make_seeds(tmp_path / "runs", [40.0], learning_rate=1e-3, number=4)
+    make_seeds(tmp_path / "runs", [50.0], total_timesteps=900, number=2)
+    make_seeds(tmp_path / "runs", [60.0], script=SCRIPT.replace("= 16", "= 32"), number=3)
+    _, stderr = report_here("runs", "more")
+    found = {row["return"]: name for name, row in tables(tmp_path).items()}
+    assert sorted(found) == ["25.00 ± 7.07", "40.00", "50.00", "60.00"] and stderr.count("left out") == 1
+    assert "learning_rate=0.001" in found["40.00"] and "900 steps" in found["50.00"]
+    assert "version" in found["60.00"]
+
+
+def test_runs_that_ended_early_or_diverged_count_and_are_named(report_here, tmp_path):
+    for seed, (end, updates) in enumerate([("whole", 15), ("break", 9), ("diverged", 5), ("stopped", 7)], 1):
+        make_run(tmp_path / "runs", [1.0], end=end, updates=updates, seed=seed)
+    report_here("runs")
+    assert tables(tmp_path)["ppo"]["seeds"] == "3 seeds, 1 diverged, 1 ended early"
+
+
+def test_filters_leave_what_has_the_values(report_here, tmp_path):
+    for rate in (1e-3, 3e-4):
+        for env_id in ("A-v0", "B-v0"):
+            make_seeds(tmp_path / "runs", [10.0, 20.0], learning_rate=rate, env_id=env_id, exp_name=f"ppo_{rate}")
+    report_here("runs", "--only", "env-id=A-v0", "learning_rate=1e-3,7", "seed=2")
+    (row,) = tables(tmp_path).values()
+    assert (row["environment"], row["variant"], row["return"]) == ("A-v0", "ppo_0.001", "20.00")
+    assert "--only gama=1: write an argument" in report_here("runs", "--only", "gama=1", status=2)[1]
+    assert "no run is left" in report_here("runs", "--only", "seed=9", status=2)[1]
+
+
+def test_a_picture_is_the_same_again_and_has_no_background(report_here, tmp_path):
+    make_seeds(tmp_path / "runs", [10.0, 20.0])
+    make_seeds(tmp_path / "runs", [10.0], exp_name="mine", env_id="Other-v0")
+    report_here("runs")
+    content = (tmp_path / "report" / "curves.svg").read_bytes()
+    report_here("runs")
+    assert (tmp_path / "report" / "curves.svg").read_bytes() == content
+    assert b"#ffffff" not in content and b"#000000" not in content
+    ElementTree.fromstring(content)
+
+
+def test_runs_are_kept_once(report_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "kept")
+    make_seeds(tmp_path / "runs", [10.0, 12.0, 11.0, 14.0, 9.0])
+    late = make_run(tmp_path / "runs", [1.0], seed=6, updates=9, end=None)
+    for added in ("5 runs added", "0 runs added"):
+        stdout, stderr = report_here("--keep", *(tmp_path / "runs").iterdir(), "--release", "9.9")
+        assert added in stdout and f"{late.name}: has no end.json" in stderr
+    assert {run.release for run in report.kept_runs("results", tmp_path / "kept")} == {"9.9"}
+
+
+# ----------------------------------------------------------------------------------------------------------- Comparison
+BEFORE = [10.0, 12.0, 11.0, 14.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    "before, after, verdict",
+    [
+        (BEFORE, [20.0, 21.0, 22.0, 23.0, 24.0], "B is better"),
+        (BEFORE, [1.0, 2.0, 3.0, 2.0, 1.0], "B is worse"),
+        (BEFORE, [9.0, 12.0, 15.0, 8.0, 13.0], "the runs can't tell"),
+        (BEFORE, [10.0, 11.0], "5 seeds of each are needed"),
+        ([10.0] * 5, [10.0] * 5, "all runs are alike"),
+    ],
+)
+def test_compare_tells_whether_a_change_helped(compare_here, tmp_path, before, after, verdict):
+    make_seeds(tmp_path / "runs", before)
+    make_seeds(tmp_path / "runs", after, exp_name="mine")
+    row = compare_here("runs/*__ppo__*", "runs/*__mine__*")["Toy-v0"]
+    mean, low, high = intervals.difference_interval(before, after, paired=len(after) == 5)
+    assert row["verdict"] == verdict and row["seeds"] == ("5 pairs" if len(after) == 5 else "5 and 2")
+    assert row["B − A"] == report.signed(mean) and row["95% interval"] == report.between(low, high)
+    ElementTree.parse(tmp_path / "comparison.svg")
+
+
+def test_runs_are_not_compared_with_themselves(compare_here, tmp_path):
+    make_seeds(tmp_path / "runs", BEFORE)
+    assert "both have Toy-v0__ppo__1__1" in compare_here("runs", "runs/*", status=2)
+
+
+def test_runs_of_several_kinds_are_not_compared(compare_here, tmp_path):
+    make_seeds(tmp_path / "runs", [10.0])
+    late = make_run(tmp_path / "runs", [1.0], seed=2, updates=9, exp_name="mine", end="stopped")
+    make_seeds(tmp_path / "runs", [20.0], learning_rate=1e-3, number=2)
+    assert f"{late.name}: was stopped" in compare_here("runs", "runs", status=2)
+    assert "differ in learning_rate" in compare_here("runs", "runs", status=2)
+    row = compare_here("runs/*1__1", "runs/*1__2")["Toy-v0"]
+    assert (row["A"], row["B"]) == ("10.00", "20.00")
+    assert "learning_rate=0.001" in (tmp_path / "comparison.md").read_text()
+
+
+def test_all_that_differs_is_named(compare_here, tmp_path):
+    make_seeds(tmp_path / "runs", BEFORE)
+    changed = SCRIPT.replace("= 16", "= 32")
+    make_seeds(tmp_path / "runs", BEFORE, exp_name="mine", script=changed, learning_rate=1e-3, num_threads=8, flag=True)
+    found = compare_here("runs/*__ppo__*", "runs/*__mine__*")
+    named = {name for name, row in found.items() if "verdict" not in row}
+    assert named >= {"learning_rate", "num_threads", "flag", "version of the script"}
+    assert (found["learning_rate"]["A"], found["learning_rate"]["B"]) == ("0.00025", "0.001")
+    assert (found["flag"]["A"], found["flag"]["B"]) == ("–", "True")
+
+
+def test_points_of_a_grid_are_compared_by_filters(compare_here, tmp_path):
+    for rate, results in ((1e-3, [10.0]), (3e-4, [20.0])):
+        make_seeds(tmp_path / "runs", results, learning_rate=rate, exp_name=f"ppo_learning-rate={rate}")
+    row = compare_here("runs/*learning-rate=0.001_*", "runs/*learning-rate=0.0003_*")["Toy-v0"]
+    assert (row["A"], row["B"]) == ("10.00", "20.00")
+
+
+def test_the_first_steps_of_longer_runs_are_compared_only_with_one_schedule(compare_here, tmp_path):
+    make_run(tmp_path / "runs", [1.0] * 50 + [9.0] * 50)
+    make_run(tmp_path / "runs", [2.0] * 100, exp_name="mine", total_timesteps=500)
+    words = ["runs/*__ppo__*", "runs/*__mine__*"]
+    assert "A has 1,000 steps and B 500" in compare_here(*words, status=2)
+    assert "A was planned for 1,000 steps and B for 500" in compare_here(*words, "--steps", 400, status=2)
+    row = compare_here(*words, "--steps", 400, "--different-schedules")["Toy-v0"]
+    assert (row["A"], row["B"]) == ("1.00", "2.00")
+    assert "mine" in compare_here(*words, "--steps", 600, status=2)
+    assert "first episode ended at 4" in compare_here(*words, "--steps", 3, status=2)
+
+
+def test_what_is_not_annealed_has_one_schedule(compare_here, tmp_path):
+    constant = {"anneal_lr": False, "anneal_clip": False}
+    make_run(tmp_path / "runs", [1.0] * 100, **constant)
+    make_run(tmp_path / "runs", [2.0] * 100, exp_name="mine", total_timesteps=500, **constant)
+    row = compare_here("runs/*__ppo__*", "runs/*__mine__*", "--steps", 400)["Toy-v0"]
+    assert (row["A"], row["B"]) == ("1.00", "2.00")
+
+
+def test_kept_runs_are_compared_by_name(compare_here):
+    rows = compare_here("ppo", "ppo_numpy", "--release", "0.2")
+    assert rows.keys() >= {"Acrobot-v1", "CartPole-v1", "MountainCar-v0"}
+    assert (rows["CartPole-v1"]["A"], rows["CartPole-v1"]["B"]) == ("495.70 ± 3.33", "492.06 ± 4.11")
+
+
+# ------------------------------------------------------------------------------------------------------------ Mistakes
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["nowhere"], "there is no such folder"),
+        (["late"], "holds no run that has ended"),
+        ([], "name run folders"),
+        (["--keep", "late"], "holds no run that has ended"),
+    ],
+)
+def test_mistakes_end_with_one_line(report_here, tmp_path, words, said):
+    make_seeds(tmp_path / "runs", [10.0])
+    make_run(tmp_path / "late", [1.0], updates=3, end=None)
+    _, stderr = report_here(*words, status=2)
+    assert said in stderr.splitlines()[-1] and "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("words", [["ppo", "nothing"], ["nothing", "ppo"], ["ppo", "ppo_multidiscrete"]])
+def test_mistakes_of_compare_end_with_one_line(compare_here, words):
+    assert len(compare_here(*words, status=2).splitlines()) == 1

@@ -1,0 +1,101 @@
+"""docs/build/result_tables.py: the tables of the pages, from the kept runs and the measured speeds."""
+
+import report
+import result_tables
+from fake_runs import SCRIPT, cells_of, make_seeds
+from kept import append_runs, kept_runs, read_json
+from runs import ROOT, find_runs, release
+from throughput import launch_table, speed_table
+
+
+def test_published_numbers_stand_beside_runs_of_as_many_steps(tmp_path):
+    sizes = {"env_id": "CartPole-v1", "num_envs": 500, "num_steps": 500, "updates": 7813}  # two updates of 250,000
+    make_seeds(tmp_path / "runs", [490.0], total_timesteps=500_000, **sizes)
+    make_seeds(tmp_path / "runs", [300.0], total_timesteps=250_000, number=2, **sizes)
+    header, *rows = result_tables.result_cells(result_tables.rows_of(find_runs([tmp_path / "runs"]))["ppo"])
+    found = {row[0]: dict(zip(header, row)) for row in rows}
+    label = "CartPole-v1, num_envs=500, num_steps=500"
+    assert found[f"{label}, 500,000 steps"]["CleanRL, Nov 2023"] == "490.04 ± 6.12"
+    assert found[f"{label}, 250,000 steps"]["CleanRL, Nov 2023"] == "–"
+
+
+def test_kept_runs_make_the_same_table_as_their_folders(tmp_path):
+    make_seeds(tmp_path / "runs", [10.0, 12.0, 11.0, 14.0, 9.0])
+    found = find_runs([tmp_path / "runs"])
+    append_runs(found, results=tmp_path / "kept")
+    tables = []
+    for runs in (found, kept_runs("results", tmp_path / "kept")):
+        tables.append(result_tables.result_cells(result_tables.rows_of(runs)["ppo"]))
+    assert tables[1][0][1] == f"ours, release {release()}" and tables[0][1] == tables[1][1]
+
+
+def test_tables_name_the_releases_of_kept_runs(tmp_path):
+    make_seeds(tmp_path / "runs", [10.0])
+    make_seeds(tmp_path / "runs", [20.0], script=SCRIPT.replace("1000", "2000"), number=2)
+    runs = find_runs([tmp_path / "runs"])
+    runs[0].release = "0.2"
+    header, row = result_tables.result_cells(result_tables.rows_of(runs[:1])["ppo"])
+    assert header[1] == "ours, release 0.2" and row[0] == "Toy-v0"
+    labels = [row.label for row in result_tables.rows_of(runs)["ppo"]]
+    assert sorted(labels) == ["Toy-v0, release 0.2", f"Toy-v0, version {runs[1].version}"]  # and a folder
+
+
+def test_speed_is_told_by_medians_and_ranges():
+    medians = {"script": {"steps_per_second": 2000.0, "ms_per_update": 1.5}, "1 thread": {"steps_per_second": 1000.0}}
+    medians |= {"default threads": {"steps_per_second": 500.0}, "ratios": {"1 thread": 2.0, "default threads": 4.0}}
+    medians["launch"] = {"first_row_seconds": 0.25, "peak_mb": 1234.0}
+    of_rounds = [{"1 thread": x, "default threads": 2 * x} for x in (1.5, 2.0, 2.5)]
+    rounds = [{"ratios": ratios, "against_ratios": ratios} for ratios in of_rounds]
+    measured = {"arguments": {"env_id": "Toy-v0"}, "medians": medians, "rounds": rounds, "release": release()}
+    measured["options"] = {"arguments": "--x 1", "against": None, "processes": 1}
+    speeds = {"throughput/ppo": measured, "throughput/ppo_numpy": measured | {"release": "0.2"}}
+    found = cells_of(speed_table(speeds))
+    row = found["ppo.py --x 1"]
+    assert row["steps/s"] == "2,000" and row["stable-baselines3, 1 thread"] == "1,000: 2.0× (1.5–2.5)"
+    assert "ppo_numpy.py --x 1, release 0.2" in found
+    row = cells_of(result_tables.short_speed_table(speeds))["ppo.py --x 1"]
+    assert (row["stable-baselines3"], row["faster"]) == ("1,000", "2.0× (1.5–2.5)")  # the faster of its settings
+    assert cells_of(launch_table(speeds))["ppo.py --x 1"]["peak memory"] == "1,234 MB"
+    measured["options"]["against"] = ""
+    medians |= {"against": {"steps_per_second": 1900.0}, "against_ratios": {"1 thread": 1.9}}
+    assert "ppo.py | Toy-v0 | 1,900 | 1,000 | 1.9× (1.5–2.5)" in result_tables.short_speed_table(
+        {"throughput/ppo": measured}
+    )
+
+
+def test_growth_is_told_for_each_value():
+    script = {"steps_per_second": 2000.0, "ms_per_update": 1.5}
+    medians = {"4": {"script": script, "launch": {"peak_mb": 99.5}}}
+    rounds = [{"4": {"script": {"steps_per_second": x}}} for x in (1000.0, 3000.0)]
+    text = result_tables.growth_table({"options": {"vary": ["num-envs", "4"]}, "medians": medians, "rounds": rounds})
+    row = cells_of(text)["4"]
+    assert row["steps/s"] == "2,000 (1,000–3,000)" and row["ms per update"] == "1.5"
+
+
+def test_only_rows_of_release_0_2_name_no_release_in_the_readme():
+    for rows in result_tables.rows_of(kept_runs("results")).values():
+        for row in [row for row in rows if row.published]:
+            assert f"release {row.runs[0].release}" in row.label or row.runs[0].release == "0.2"
+
+
+def test_the_pages_have_the_tables_that_the_kept_runs_give():
+    text = result_tables.all_tables(result_tables.rows_of(kept_runs("results")), result_tables.comparisons())
+    stale = []
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        content = page.read_text(encoding="utf-8")
+        for name in text:
+            begin = f"<!-- results {name} -->\n"
+            if begin in content and not content.partition(begin)[2].startswith(text[name] + "<!-- end of results -->"):
+                stale.append(f"{page.name}: {name}")
+    assert stale == [], "run make results"
+
+
+def test_the_pages_tables_say_what_was_measured():
+    """Numbers of the tables of release 0.2, by way of every step from the kept episodes to the table."""
+    rows = result_tables.rows_of(kept_runs("results"))
+    bullet = next(row for row in rows["ppo_continuous_action_numpy"] if row.runs[0].env_id == "HopperBulletEnv-v0")
+    assert result_tables.spread(report.results(bullet.runs)) == "1827.38 ± 165.20" and len(bullet.runs) == 3
+    breakout = cells_of(result_tables.summary_table(rows))["Breakout-v5, precision=bf16"]
+    assert breakout["CleanRL, first table"] == "389.57 ± 29.62" and "410.82" in breakout.values()
+    measured = read_json("growth.json")["ppo_num-envs"]
+    assert cells_of(result_tables.growth_table(measured))["256"]["steps/s"] == "43,469 (41,749–45,553)"
