@@ -9,15 +9,15 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "benchmark" / "conformance"
 sys.path[:0] = [str(FOLDER), str(FOLDER / "adapters")]
 
-import check
-import matrix
-import our_scripts
-import ours
-import ours_numpy
-import replay
-import scripted
-import second_source
-import vectors
+import check  # noqa: E402
+import matrix  # noqa: E402
+import our_scripts  # noqa: E402
+import ours  # noqa: E402
+import ours_numpy  # noqa: E402
+import replay  # noqa: E402
+import scripted  # noqa: E402
+import second_source  # noqa: E402
+import vectors  # noqa: E402
 
 CASES = list(vectors.load())
 SCRIPTS = [(adapter, name) for adapter in (ours, ours_numpy) for name in adapter.OPTIONS["record"]]
@@ -32,7 +32,7 @@ def as_arrays(x):
     return x.numpy() if hasattr(x, "numpy") else x
 
 
-# ----------------------------------------------------------------------------------------------------------- The vectors
+# ---------------------------------------------------------------------------------------------------------- The vectors
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_a_second_source_gives_the_same_numbers(case):
     got = as_arrays(getattr(second_source, case["call"])(case["inputs"]))
@@ -64,7 +64,7 @@ def test_each_variant_misses_the_vectors_that_are_meant_for_it():
     assert every - missed <= of_rollouts | other  # only trainings show these
 
 
-# ----------------------------------------------------------------------------------------------------------- The scripts
+# ---------------------------------------------------------------------------------------------------------- The scripts
 @pytest.mark.parametrize(("adapter", "name"), SCRIPTS, ids=lambda x: x if isinstance(x, str) else "")
 def test_a_script_is_replayed(adapter, name):
     options = {} if "continuous" in name else SHORT  # its outliers come late
@@ -128,7 +128,7 @@ def test_the_script_of_the_environments_has_ends_and_limits_at_the_borders_too()
     assert len(np.unique(replayed.vectors[0])) == scripted.HYPER["num_envs"] * scripted.HYPER["num_steps"]
 
 
-# -------------------------------------------------------------------------------------------------------------- The tool
+# ------------------------------------------------------------------------------------------------------------- The tool
 def run(monkeypatch, *words):
     monkeypatch.setattr(sys, "argv", ["check.py", *map(str, words)])
     return check.main()

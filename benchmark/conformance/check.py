@@ -2,9 +2,9 @@
 
     python benchmark/conformance/check.py --adapter mine.py
 
-adapters/template.py says how an adapter is written. Prints a row for each vector and each detail of the recorded training:
-same; differs, by how much and like which known variant; not there. Exit status: 0 if nothing differs, 1 if something
-does, 2 if the adapter can't be loaded.
+adapters/template.py says how an adapter is written. Prints a row for each vector and each detail of the recorded
+training: same; differs, by how much and like which known variant; not there. Exit status: 0 if nothing differs, 1 if
+something does, 2 if the adapter can't be loaded.
 """
 
 import argparse

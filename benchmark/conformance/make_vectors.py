@@ -41,7 +41,7 @@ def case(call, name, tag, why, inputs, **more):
     return whole | plain(more) | {"missed_by": missed}
 
 
-# ----------------------------------------------------------------------------------------------------------------- Cases
+# ---------------------------------------------------------------------------------------------------------------- Cases
 def gae_cases():
     """Environment 0 ends never; 1 has true ends, also in the last step; 2 a time limit; 3 one in the last step."""
     T, N = 6, 4
@@ -61,7 +61,7 @@ def gae_cases():
         "gae", "time limits as ends", "core-5", "baselines treats a time limit as a true end.", inputs | ends,
     )  # fmt: skip
     yield case(
-        "gae", "time limits bootstrapped", "plus-1", "The value of the episode's last observation follows; the trace ends.",
+        "gae", "time limits bootstrapped", "plus-1", "The value of the last observation follows; the trace ends.",
         inputs | ends | {"time_limits": "bootstrap"}
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def distribution_cases():
     )  # fmt: skip
     actions = np.stack([rng.integers(0, 2, 6), rng.integers(0, 3, 6)], 1)
     masks = rng.random((6, 5)) < 0.6
-    masks[np.arange(6)[:, None], actions + [0, 2]] = True
+    masks[np.arange(6)[:, None], actions + np.array([0, 2])] = True
     inputs = {"outputs": draw(6, 5, scale=2), "actions": actions, "nvec": [2, 3]}
     why = "Summed over the components; a masked value has no probability."
     yield case("evaluate_actions", "log-probs, MultiDiscrete", "multi-1", why, inputs)
@@ -147,12 +147,12 @@ def statistics_cases():
     yield case(
         "normalize_observations", "observations, one environment", "cont-6",
         "The first count is 0.0001, so that the first observation comes out as 0.01 times its sign.",
-        {"observations": draw(6, 1, 2) + [0.0, 5.0]},
+        {"observations": draw(6, 1, 2) + np.array([0.0, 5.0])},
     )  # fmt: skip
     rewards, dones = draw(40, 3, scale=2), np.zeros((40, 3), int)
     dones[3, 0] = dones[6, 2] = 1
     rewards[38, 1] = 400.0
-    why = "Divided by the deviation of the discounted returns, which begin anew where an episode ended; no mean is taken off."
+    why = "Divided by the deviation of the discounted returns, which begin anew with an episode. No mean is taken off."
     yield case("scale_rewards", "rewards", "cont-8 cont-9", why, {"rewards": rewards, "dones": dones, "gamma": 0.99})
 
 

@@ -93,7 +93,8 @@ DETAILS = {  # rows of the matrix: the switch of reference.py or the row of the 
 }
 SHORT = {
     "value of the next episode": "flows on into the next episode", "value of the current observation": "V(s) of before",
-    "bootstrap": "bootstrapped", "rollout's sample std": "sample std of the rollout", "clipped value alone": "clipped alone",
+    "bootstrap": "bootstrapped", "rollout's sample std": "sample std of the rollout",
+    "clipped value alone": "clipped alone",
     "update after each rollout, clip inf, first count 0.0, epsilon 0.01, epsilon is outside":
         "statistics change after each rollout, ε 0.01 outside the root, no clip",
     "in no way that is known": "statistics change while the first epoch learns",

@@ -351,8 +351,8 @@ class Running:
 
 
 def running_normalize(batches, switches=None, rollout=1):
-    """Normalized observations of raw ones, (T, N, D); and the means and roots by which each was, (T, N, D) too. `rollout`
-    is its number of steps."""
+    """Normalized observations of raw ones, (T, N, D); and the means and roots by which each was, (T, N, D) too.
+    `rollout` is its number of steps."""
     chosen = defaults(STATISTICS_SWITCHES) | (switches or {})
     if chosen["statistics"] == "per environment":
         shared = chosen | {"statistics": "shared"}

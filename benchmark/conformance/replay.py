@@ -5,9 +5,9 @@ A record is a dict:
     hyper           scripted.HYPER, or numbers of your own
     logs            of each environment, as scripted.Script writes them
     initial         the weights before the first step, under the names of reference.py
-    steps           of each step of the optimizer, dicts of: gradients and weights (before and after the step, by the same
-                    names), learning_rate, and the minibatch's observations (M, D) as the network saw them; actions
-                    where they aren't the environment's
+    steps           of each step of the optimizer, dicts of: gradients and weights (before and after the step, by the
+                    same names), learning_rate, and the minibatch's observations (M, D) as the network saw them;
+                    actions where they aren't the environment's
     acted           optional: the observations (N, D) as the policy saw them at each step of the environments
     normalizes      optional, True if observations and rewards are normalized on purpose
     normalizes_observations   the same for observations alone
@@ -29,7 +29,8 @@ TOLERANCE = 2e-4  # of a step's largest gradient, or of the learning rate; float
 TAGS = {  # which detail a switch of reference.py is about
     "time limits": "plus-1", "trace": "core-5", "rollout's last flag": "core-5", "done flags": "core-1",
     "lambda": "core-5", "advantages": "core-7", "policy loss": "core-8", "value loss": "core-9",
-    "value scale": "core-10", "entropy bonus": "core-10", "gradient clip": "core-11", "log-prob": "cont-1 cont-3 multi-1",
+    "value scale": "core-10", "entropy bonus": "core-10", "gradient clip": "core-11",
+    "log-prob": "cont-1 cont-3 multi-1",
     "rewards": "cont-8 cont-9", "LSTM": "lstm-3 lstm-5", "clip range": "aux-1", "masks": "aux-4",
     "late resets": "core-1",
 }  # fmt: skip

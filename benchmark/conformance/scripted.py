@@ -9,8 +9,8 @@ from typing import ClassVar
 import gymnasium as gym
 import numpy as np
 
-# A rollout has 8 steps of 4 environments. The learning rate is large, so that ratios and values leave the clip range; for
-# networks with hidden layers it may be smaller
+# A rollout has 8 steps of 4 environments. The learning rate is large, so that ratios and values leave the clip range;
+# for networks with hidden layers it may be smaller
 HYPER = {
     "num_envs": 4, "num_steps": 8, "updates": 20, "epochs": 3, "minibatches": 4, "learning_rate": 0.05, "gamma": 0.97,
     "gae_lambda": 0.9, "clip_coef": 0.2, "ent_coef": 0.02, "vf_coef": 0.5, "max_grad_norm": 0.5, "adam_eps": 1e-5,
@@ -20,10 +20,10 @@ SHOWN = 16  # vectors of each environment; more than a rollout shows, so that wi
 
 
 class Script:
-    """One environment, without any library. `log` has ("reset", vector, height) and ("step", action, reward, terminated,
-    truncated, vector, height), where a vector is the number of the component that isn't 0, and height its value: 1, but
-    for one outlier, which normalized observations have to clip. A reward is an outlier, too. ("late reset", vector, height)
-    is a step of the vector that only began an episode."""
+    """One environment, without any library. `log` has ("reset", vector, height) and ("step", action, reward,
+    terminated, truncated, vector, height), where a vector is the number of the component that isn't 0, and height its
+    value: 1, but for one outlier, which normalized observations have to clip. A reward is an outlier, too. ("late
+    reset", vector, height) is a step of the vector that only began an episode."""
 
     def __init__(self, number, outliers=False):
         self.number = number

@@ -1,7 +1,7 @@
 """An Atari game that follows a script, for the details of preprocessing, and what an agent sees of it.
 
-Nothing moves before FIRE. From then on the game counts its raw frames: their pictures, rewards and lost lives follow from
-the count, so that no random number of no-ops changes them.
+Nothing moves before FIRE. From then on the game counts its raw frames: their pictures, rewards and lost lives follow
+from the count, so that no random number of no-ops changes them.
 """
 
 from types import SimpleNamespace
@@ -88,8 +88,8 @@ gym.register("ScriptedGame-v0", Game)
 
 
 def play(reset, step) -> dict:
-    """Plays a game, and four more that are only begun. reset(seed) gives an observation (84, 84, 4); step(action), that,
-    a reward and whether the episode ended."""
+    """Plays a game, and four more that are only begun. reset(seed) gives an observation (84, 84, 4); step(action),
+    that, a reward and whether the episode ended."""
     GAMES.clear()
     stacks, rewards, dones = [reset(1)], [], []
     for action in ACTIONS:

@@ -1,5 +1,7 @@
-"""The numbers of vectors/*.json again, from torch in float64: autograd, its distributions, optimizer and LSTM; sums written
-out where reference.py goes step by step. tests/test_conformance.py compares the two."""
+"""The numbers of vectors/*.json again, from torch in float64: autograd, its distributions, optimizer and LSTM; sums
+written out where reference.py goes step by step. tests/test_conformance.py compares the two."""
+
+import itertools
 
 import torch
 from torch import distributions, nn
@@ -121,7 +123,7 @@ def scale_rewards(i):
 
 def lstm(i):
     i = tensors(i)
-    T, N, D = i["observations"].shape
+    T, _, D = i["observations"].shape
     layer = nn.LSTM(D, i["state"].shape[-1]).double()
     layer.load_state_dict({f"{name.removeprefix('lstm.')}_l0": weight for name, weight in i["weights"].items()})
     h, c = i["state"][:1], i["state"][1:]
@@ -137,7 +139,7 @@ def initial_weights(i):
     """Parameters counted layer by layer, as inputs x outputs + outputs."""
 
     def linear(*sizes):
-        return sum(inputs * outputs + outputs for inputs, outputs in zip(sizes, sizes[1:]))
+        return sum(inputs * outputs + outputs for inputs, outputs in itertools.pairwise(sizes))
 
     def convolution(inputs, outputs, size):
         return inputs * outputs * size**2 + outputs

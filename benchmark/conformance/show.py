@@ -41,7 +41,7 @@ def rsl_rl_ratio():
     import replay
     import rsl_rl_
 
-    for row in replay.report(rsl_rl_.record(normalizes=True)):
+    for row in replay.report(rsl_rl_.record(normalizes=True, scale=5.0, shift=3.0)):
         if row.detail == "first ratio is 1":
             print(rsl_rl_.NAME, row.detail, row.verdict, row.note)
 
@@ -105,7 +105,7 @@ def skrl_ratio():
     import replay
     import skrl_
 
-    for row in replay.report(skrl_.record(**skrl_.SCALER)):
+    for row in replay.report(skrl_.record(**skrl_.SCALER, scale=5.0, shift=3.0)):
         if row.detail == "first ratio is 1":
             print(skrl_.NAME, row.detail, row.verdict, row.note)
 

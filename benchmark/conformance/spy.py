@@ -9,8 +9,8 @@ def numbers(tensor):
 
 
 class Spy:
-    """Records steps of `optimizer` for replay.py. `named`: parameters by the names of reference.py. `network`: the module
-    whose input (or output, with after=True) is the observations (M, D)."""
+    """Records steps of `optimizer` for replay.py. `named`: parameters by the names of reference.py. `network`: the
+    module whose input (or output, with after=True) is the observations (M, D)."""
 
     def __init__(self, optimizer, named: dict, network, after=False):
         self.named = named
@@ -74,7 +74,7 @@ def layers(part: str, module) -> dict:
 
 def describe(parameters: dict, actor: str, critic: str) -> dict:
     """What the vectors of initial weights say: the number of parameters, the gains of orthogonal weights by their role,
-    how far weights are from orthogonal, and the largest bias. `actor` and `critic` begin the names of the last layers."""
+    how far weights are from orthogonal, and the largest bias. `actor` and `critic` begin the last layers' names."""
     roles = {"hidden": [], "policy": [], "value": [], "LSTM": []}
     last = {}
     for name, parameter in parameters.items():

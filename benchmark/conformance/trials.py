@@ -1,6 +1,6 @@
 """Tries the check itself on this project's scripts, each in a copy that is changed.
 
-    python benchmark/conformance/trials.py ablations   # with each detail taken out, benchmark/ablations/*.diff: flagged?
+    python benchmark/conformance/trials.py ablations   # with a detail taken out, benchmark/ablations/*.diff: flagged?
     python benchmark/conformance/trials.py harmless    # renamed, reordered, compiled, other sizes: no alarm?
 
 Exit status 1 if a harmless change is flagged.
@@ -15,13 +15,13 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER / "adapters"), str(FOLDER.parent)]
 
-import ablate
-import check
-import our_scripts
-import ours
-import ours_numpy
-import torch
-import vectors
+import ablate  # noqa: E402
+import check  # noqa: E402
+import our_scripts  # noqa: E402
+import ours  # noqa: E402
+import ours_numpy  # noqa: E402
+import torch  # noqa: E402
+import vectors  # noqa: E402
 
 # Whole-script renamings, and the same arithmetic written otherwise; each is a line as it is and as it becomes
 HARMLESS = {

@@ -17,7 +17,7 @@ VARIANTS = {  # the switches that a call can show
 }
 
 
-# ----------------------------------------------------------------------------------------------------- Files and numbers
+# ---------------------------------------------------------------------------------------------------- Files and numbers
 def plain(x):
     """Arrays as lists, for JSON."""
     if isinstance(x, dict):

@@ -158,6 +158,6 @@ def record(script, is_picture=False, change=None, deviations=6, **options):
     logs = vectors[0].vector.logs() if is_picture else scripted.ScriptedEnv.logs()
     return {
         "kind": kind, "hyper": hyper, "logs": logs, "initial": spy.initial, "steps": spy.steps, "others": others,
-        "acted": spy.acted_by(hyper["num_envs"]), "deviations": deviations, "options": wanted, "normalizes": kind == "gaussian",
-        "own_networks": hyper["learning_rate"] == OWN_NETWORKS["learning_rate"],
+        "acted": spy.acted_by(hyper["num_envs"]), "deviations": deviations, "options": wanted,
+        "normalizes": kind == "gaussian", "own_networks": hyper["learning_rate"] == OWN_NETWORKS["learning_rate"],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""RLlib, with the API stack that is the default now: its advantages, and steps of its learner on minibatches as given."""
+"""RLlib, with the API stack that is the default now: its advantages, and steps of its learner on given minibatches."""
 
 import gymnasium as gym
 import numpy as np

@@ -41,7 +41,9 @@ def make(hyper, normalizes, options):
     )  # fmt: skip
 
 
-def record(normalizes=False, **options):
+def record(normalizes=False, scale=1.0, shift=0.0, **options):
+    """`scale` and `shift` make observations that are far from 0 and 1."""
+    torch.manual_seed(1)
     hyper = scripted.HYPER
     ppo = make(hyper, normalizes, options)
     named = layers("policy", ppo.actor.mlp) | layers("value", ppo.critic.mlp)
@@ -51,7 +53,7 @@ def record(normalizes=False, **options):
     ppo.train_mode()
 
     def as_seen(observations):
-        return TensorDict({"policy": torch.from_numpy(observations)}, [hyper["num_envs"]])
+        return TensorDict({"policy": torch.from_numpy(observations) * scale + shift}, [hyper["num_envs"]])
 
     observations = as_seen(vector.reset())
     for _ in range(hyper["updates"]):  # as runners/on_policy_runner.py

@@ -45,7 +45,9 @@ class Value(DeterministicMixin, Model):
         return self.linear(inputs["observations"]), {}
 
 
-def record(**options):
+def record(scale=1.0, shift=0.0, **options):
+    """`scale` and `shift` make observations that are far from 0 and 1."""
+    torch.manual_seed(1)
     hyper, N = scripted.HYPER, scripted.HYPER["num_envs"]
     spaces = {"observation_space": gym.spaces.Box(-np.inf, np.inf, (WIDTH,)), "action_space": gym.spaces.Discrete(3)}
     policy, value = Policy(**spaces), Value(**spaces)
@@ -62,20 +64,21 @@ def record(**options):
     agent.enable_training_mode(True)
     spy = Spy(agent.optimizer, layers("policy", policy) | layers("value", value), policy.linear)
     vector = scripted.ScriptedVector()
-    observations, T = torch.from_numpy(vector.reset()), hyper["num_steps"] * hyper["updates"]
+    observations, T = torch.from_numpy(vector.reset()) * scale + shift, hyper["num_steps"] * hyper["updates"]
     for t in range(T):  # as trainers/torch/sequential.py
         agent.pre_interaction(timestep=t, timesteps=T)
         with torch.no_grad():
             actions, _ = agent.act(observations, None, timestep=t, timesteps=T)
             rows, rewards, terminated, truncated, last = vector.step(actions.numpy()[:, 0])
             # The next observation is the reset one, unless time limits are to be bootstrapped
-            following = torch.from_numpy(last if options.get("time_limit_bootstrap") else rows)
+            following = torch.from_numpy(last if options.get("time_limit_bootstrap") else rows) * scale + shift
             columns = [torch.as_tensor(x).reshape(N, 1) for x in (rewards.astype(np.float32), terminated, truncated)]
             agent.record_transition(
                 observations=observations, states=None, actions=actions, rewards=columns[0], next_states=None,
-                next_observations=following, terminated=columns[1], truncated=columns[2], infos={}, timestep=t, timesteps=T,
+                next_observations=following, terminated=columns[1], truncated=columns[2], infos={}, timestep=t,
+                timesteps=T,
             )  # fmt: skip
-        observations = torch.from_numpy(rows)
+        observations = torch.from_numpy(rows) * scale + shift
         agent.post_interaction(timestep=t, timesteps=T)
     return {
         "kind": "discrete", "hyper": hyper, "logs": vector.logs(), "initial": spy.initial, "steps": spy.steps,

@@ -1,4 +1,4 @@
-"""TorchRL: its advantage function and its loss. The loop around them, with optimizer and clipped gradient, is the user's."""
+"""TorchRL: its advantage function and its loss. The loop around them, optimizer and gradient clip, is the user's."""
 
 import importlib.metadata
 
