@@ -31,8 +31,8 @@ IN_TABLES = frozenset(["exp_name", "env_id", "total_timesteps", "checkpoints"]) 
 # Two runs that agree in all others, and in the version of their script, are seeds of one experiment.
 NOT_IDENTITY = frozenset(
     """backend capture_video channels_last compile cuda cuda_graphs debug deterministic device device_ids env_threads
-    episodes evaluate malloc_tuning num_threads resume seed torch_deterministic track vectorization wandb_entity
-    wandb_project_name""".split()
+    episodes eval_num_levels eval_start_level evaluate malloc_tuning num_threads resume seed torch_deterministic track
+    vectorization wandb_entity wandb_project_name""".split()
 )
 
 
@@ -135,7 +135,7 @@ class Run:
     stopped_at: int | None = None  # the last step, unless the end is whole
     ablation: dict = field(default_factory=dict)  # suite, name ("" is untouched), base, beside
     config: dict = field(default_factory=dict, repr=False)  # of a folder: its config.json
-    evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return] of Procgen's, release 0.2
+    evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return] of Procgen's at checkpoints
 
     @property
     def identity(self) -> dict:
@@ -190,6 +190,13 @@ def read_episodes(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.array(steps), np.array(returns)
 
 
+def read_levels(folder: Path) -> list:
+    """[step, levels, return] of each episode in a folder's levels.csv, which ppo_procgen.py writes."""
+    path = folder / "levels.csv"
+    rows = csv.DictReader(read_log(path).splitlines()) if path.is_file() else []
+    return [[int(row["global_step"]), row["levels"], float(row["episodic_return"])] for row in rows]
+
+
 def last_step(folder: Path) -> int:
     """The last step in a run folder's metrics.csv, 0 before the first update."""
     path = folder / "metrics.csv"
@@ -205,6 +212,7 @@ def run_of_folder(folder: Path) -> Run:
         script = folder / f"{config['script']}.py"
         usual = defaults(script)
         steps, returns = read_episodes(folder)
+        evaluations = read_levels(folder)
     except (OSError, SyntaxError, ValueError, KeyError) as error:
         raise ValueError(f"{folder}: is no whole run folder ({type(error).__name__}: {error})") from None
     end = read_end(folder)
@@ -230,6 +238,7 @@ def run_of_folder(folder: Path) -> Run:
         end=end["end"],
         stopped_at=None if end["end"] == "whole" else end["global_step"],
         config=config,
+        evaluations=evaluations,
     )
 
 

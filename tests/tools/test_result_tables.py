@@ -2,7 +2,7 @@
 
 import report
 import result_tables
-from fake_runs import SCRIPT, cells_of, make_seeds
+from fake_runs import SCRIPT, cells_of, make_run, make_seeds
 from kept import append_runs, kept_runs, read_json
 from runs import ROOT, find_runs, release
 from throughput import launch_table, speed_table
@@ -70,6 +70,15 @@ def test_growth_is_told_for_each_value():
     text = result_tables.growth_table({"options": {"vary": ["num-envs", "4"]}, "medians": medians, "rounds": rounds})
     row = cells_of(text)["4"]
     assert row["steps/s"] == "2,000 (1,000–3,000)" and row["ms per update"] == "1.5"
+
+
+def test_results_on_levels_are_kept_and_told_by_step(tmp_path):
+    run = make_run(tmp_path / "runs", [10.0])
+    rows = ["64,training,1.0,5", "64,training,3.0,5", "64,test,0.5,5", "128,training,4.0,5", "128,test,1.5,5"]
+    (run / "levels.csv").write_text("\n".join(["global_step,levels,episodic_return,episodic_length", *rows, ""]))
+    append_runs(find_runs([tmp_path / "runs"]), results=tmp_path / "kept")
+    table = result_tables.table_by_step(result_tables.rows_of(kept_runs("results", tmp_path / "kept"))["ppo"])
+    assert table.splitlines()[2:] == ["| Toy-v0 | 64 | 2.00 | 0.50 |", "| Toy-v0 | 128 | 4.00 | 1.50 |"]
 
 
 def test_only_rows_of_release_0_2_name_no_release_in_the_readme():
