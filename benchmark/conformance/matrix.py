@@ -73,7 +73,11 @@ def run(column: str) -> dict:
     rows.unlink(missing_ok=True)
     command = [python, FOLDER / "check.py", "--adapter", FOLDER / "adapters" / f"{adapter}.py", "--json", rows]
     subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}, check=False)
-    return json.loads(rows.read_text("utf-8")) | {"packages": packages}
+    result = json.loads(rows.read_text("utf-8")) | {"packages": packages}
+    counts = {verdict: sum(row["verdict"] == verdict for row in result["rows"]) for verdict in ("same", "differs")}
+    if not packages:  # the page's first column says what "same" means
+        result["rows"] = [row for row in result["rows"] if row["verdict"] == "differs"]
+    return result | counts
 
 
 # ------------------------------------------------------------------------------------------------------------- The page

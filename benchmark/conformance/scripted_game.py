@@ -120,5 +120,5 @@ def play(reset, step) -> dict:
         "raw actions": np.array(first[start + 8 : start + 24], float),
         "lives": np.array([*dones, len(rewards)]),
         "rewards": np.array(rewards),
-        "frames": np.array([stacks[t][::12, ::12] for t in (4, 5, 6)], float) / 255,
+        "frames": np.array([stacks[t][::12, ::12] for t in (4, 5, 6)], float),
     }

@@ -24,7 +24,9 @@ def plain(x):
         return {name: plain(value) for name, value in x.items()}
     if isinstance(x, list):
         return [plain(value) for value in x]
-    return np.asarray(x).tolist() if isinstance(x, (np.ndarray, np.generic)) else x
+    if isinstance(x, (np.ndarray, np.generic)):
+        return plain(np.asarray(x).tolist())
+    return float(f"{x:.13g}") if isinstance(x, float) else x
 
 
 def arrays(x):
