@@ -533,12 +533,15 @@ def make_simulator(env_id: str, options: dict) -> gym.Env:
 
 
 def note_far_bounds(space: gym.spaces.Box) -> None:
-    """Says so where actions are far from those that an untrained policy draws, which are about -1 to 1."""
-    largest = np.maximum(np.abs(space.low), np.abs(space.high))
-    is_far = (largest < 0.2) | (largest > 5)
-    if np.isfinite(largest).all() and is_far.any():  # RescaleAction needs bounds
-        print(f"note: actions from {space.low.min():g} to {space.high.max():g} are far from ±1 and learn slowly;")
-        print("in make_env, above check_spaces, write: env = gym.wrappers.RescaleAction(env, -1.0, 1.0)")
+    """Says so where actions are far from -1 to 1, about where an untrained policy draws them."""
+    if not space.is_bounded():  # RescaleAction needs bounds
+        return
+    middle = (space.low + space.high) / 2
+    reach = (space.high - space.low) / 2
+    if np.any((np.abs(middle) > 1) | (reach > 5) | (reach < 0.2)):
+        bounds = f"{space.low.min():g} to {space.high.max():g}"
+        wrapper = "env = gym.wrappers.RescaleAction(env, -1.0, 1.0)"
+        print(f"note: actions from {bounds} are learned slowly; write {wrapper} above check_spaces in make_env")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
