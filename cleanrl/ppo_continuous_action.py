@@ -540,7 +540,7 @@ def note_far_bounds(space: gym.spaces.Box) -> None:
     reach = (space.high - space.low) / 2
     if np.any((np.abs(middle) > 1) | (reach > 5) | (reach < 0.2)):
         bounds = f"{space.low.min():g} to {space.high.max():g}"
-        wrapper = "env = gym.wrappers.RescaleAction(env, -1.0, 1.0)"
+        wrapper = "env = gym.wrappers.RescaleAction(env, -1, 1)"
         print(f"note: actions from {bounds} are learned slowly; write {wrapper} above check_spaces in make_env")
 
 
