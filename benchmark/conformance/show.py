@@ -112,12 +112,11 @@ def skrl_ratio():
 
 def skrl_value_clip():
     """value_clip: as stable-baselines3's, the loss is that of the clipped value alone."""
-    old, returns = torch.tensor([0.0]), torch.tensor([2.0])
-    value = torch.tensor([1.0], requires_grad=True)
-    # The two lines of update() in skrl/agents/torch/ppo/ppo.py
-    clipped = old + torch.clip(value - old, min=-0.2, max=0.2)
-    torch.nn.functional.mse_loss(returns, clipped).backward()
-    print("gradient where the value left the range on its way to the return:", value.grad.item())
+    import skrl_
+
+    steps = skrl_.record(value_clip=1e-9)["steps"]  # after the first step, each value is outside the range
+    norms = [np.linalg.norm(step["gradients"]["value.0.weight"]) for step in steps[:3]]
+    print(f"gradient of the value's weights in the first three steps of an update: {norms}")
 
 
 def torchrl_loss():
@@ -162,10 +161,15 @@ def rllib_advantages():
 
 def rllib_value_clip():
     """vf_clip_param, 10 by default, limits the squared error: where it is larger, the critic learns nothing."""
-    for error in (3.0, 3.2):
-        value = torch.tensor(error, requires_grad=True)
-        torch.clamp(value**2, 0, 10.0).backward()  # compute_loss_for_module in ppo_torch_learner.py
-        print(f"error {error}: gradient {value.grad.item():.1f}")
+    import rllib_
+    import vectors
+
+    inputs = next(case["inputs"] for case in vectors.load() if case["name"] == "update, Discrete")
+    value = inputs["weights"]["value.0.weight"][0] + inputs["weights"]["value.0.bias"]
+    for error in (3.1, 3.2):
+        inputs["batch"]["returns"] = value - error
+        gradient = rllib_.update(inputs, use_kl_loss=False)["steps"][0]["gradients"]["value.0.weight"]
+        print(f"all values are off by {error}: the norm of their gradients is {np.linalg.norm(gradient):.3g}")
 
 
 def std_at_usual_sizes():
