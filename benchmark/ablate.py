@@ -26,7 +26,7 @@ import sweep
 import tyro
 from command_line import UserError, one_line_errors, print_table
 from files import write_atomically
-from intervals import curve, mean_interval
+from intervals import curve, mean_interval, verdict
 from kept import RESULTS, append_runs, kept_runs
 from pages import signed
 from runs import ROOT, Run, run_of_folder, version
@@ -254,23 +254,21 @@ def cells_of(runs: list[Run], by_name: dict[str, Run]) -> dict[str, Cell]:
     return cells
 
 
-def verdict(differences: np.ndarray) -> str:
-    """What the interval says, in words; nothing where there is none."""
+def seen_in(differences: np.ndarray) -> str:
+    """What the interval of their mean says, in words; nothing for too few seeds."""
     _, low, high = mean_interval(differences)
-    if not np.isfinite(low):  # too few seeds
-        return ""
-    if low > 0:
-        return "better"
-    return "worse" if high < 0 else "no difference seen"
+    return verdict(low, high)
 
 
 def in_words(differences: np.ndarray) -> str:
     """−12.3 [−20.1, −4.0], bold where the interval leaves out 0."""
     mean, low, high = mean_interval(differences)
-    if not verdict(differences):
+    if not verdict(low, high):
         return number(mean)
     text = f"{number(mean)} [{number(low)}, {number(high)}]"
-    return f"**{text}**" if low > 0 or high < 0 else text
+    if low > 0 or high < 0:
+        return f"**{text}**"
+    return text
 
 
 def number(x: float) -> str:

@@ -37,6 +37,17 @@ def interquartile_mean(values) -> float:
     return float(trim_mean(values, 0.25))
 
 
+def verdict(low: float, high: float) -> str:
+    """What the interval of a difference says: "better", "worse" or "no difference seen"; "" if there is none."""
+    if not np.isfinite(low):
+        return ""
+    if low > 0:
+        return "better"
+    if high < 0:
+        return "worse"
+    return "no difference seen"
+
+
 def _mean_difference(b, a, axis):
     return b.mean(axis) - a.mean(axis)
 

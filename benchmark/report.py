@@ -23,7 +23,7 @@ import numpy as np
 import tyro
 from command_line import UserError, one_line_errors, print_table
 from files import write_atomically
-from intervals import LAST, LEAST_SEEDS, curve, difference_interval, interquartile_mean, mean_interval
+from intervals import LAST, LEAST_SEEDS, curve, difference_interval, interquartile_mean, mean_interval, verdict
 from kept import RESULTS, append_runs, kept_runs
 from pages import between, markdown, pictures, save_picture, signed, spread
 from runs import Run, find_runs
@@ -295,14 +295,17 @@ def have_one_schedule(a: Run, b: Run) -> bool:
     return all(not run.arguments.get(name, True) for run in (a, b) for name in ("anneal_lr", "anneal_clip"))
 
 
-def verdict(low: float, high: float) -> str:
-    if np.isinf(low):
-        return f"{LEAST_SEEDS} seeds of each are needed"
+def answer(low: float, high: float) -> str:
+    """What the interval of B − A says of B."""
     if low == high == 0:
         return "all runs are alike"
-    if low > 0:
-        return "B is better"
-    return "B is worse" if high < 0 else "the runs can't tell"
+    answers = {
+        "": f"{LEAST_SEEDS} seeds of each are needed",
+        "better": "B is better",
+        "worse": "B is worse",
+        "no difference seen": "the runs can't tell",
+    }
+    return answers[verdict(low, high)]
 
 
 def compare(args: Compare) -> tuple[dict[str, list[list[Run]]], list[str]]:
@@ -335,7 +338,7 @@ def comparison_table(both: dict[str, list[list[Run]]], paired: bool) -> list[lis
         difference, low, high = difference_interval(results(a), results(b), paired=are_paired)
         seeds = f"{len(a)} pairs" if are_paired else f"{len(a)} and {len(b)}"
         row = [environment, spread(results(a)), spread(results(b)), seeds]
-        cells.append([*row, signed(difference), between(low, high), verdict(low, high)])
+        cells.append([*row, signed(difference), between(low, high), answer(low, high)])
     return cells
 
 

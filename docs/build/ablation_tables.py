@@ -22,7 +22,7 @@ from ablate import (
     manifest,
     number,
     result_rows,
-    verdict,
+    seen_in,
 )  # fmt: skip
 from blocks import ROOT
 from intervals import LEAST_SEEDS, mean_interval
@@ -32,13 +32,14 @@ from runs import version
 
 DOCS = ROOT / "docs"
 LINEAR = 10  # differences beyond are drawn on a logarithmic scale where one is far larger than the others
-BY_CHANCE = (LEAST_SEEDS, 10), (1 / 12, 1 / 19)  # seeds → share of intervals that leave out 0 with no effect
+BY_CHANCE = {5: 1 / 12, 10: 1 / 19}  # by seeds: the share of intervals that leave out 0 with no effect
 
 
 def chip(differences: np.ndarray) -> str:
     """▼ −12.3, ▲ +4.5, ≈, or nothing for too few seeds."""
     mean = number(differences.mean())
-    return {"worse": f"▼ {mean}", "better": f"▲ {mean}", "no difference seen": "≈", "": ""}[verdict(differences)]
+    chips = {"worse": f"▼ {mean}", "better": f"▲ {mean}", "no difference seen": "≈", "": ""}
+    return chips[seen_in(differences)]
 
 
 def plain(environment: str) -> str:
@@ -91,7 +92,8 @@ def heat_map(suites: dict[str, Suite]) -> str:
             rows.append([ablation.link, ablation.title, *row])
         for cells, shown in zip(columns, row):
             if shown and cells[name].last.any():
-                by_chance.append(np.interp(len(cells[name].last), *BY_CHANCE))
+                seeds = len(cells[name].last)
+                by_chance.append(np.interp(seeds, list(BY_CHANCE), list(BY_CHANCE.values())))
     text = f"By chance alone, about {sum(by_chance):.0f} of these {len(by_chance)} intervals would exclude zero."
     return f"{markdown(header, rows)}\n{text}\n"
 
@@ -104,7 +106,7 @@ def studies_table(suites: dict[str, Suite]) -> str:
         for ablation in [one for one in all_ablations().values() if one.tag == tag]:
             of_words = defaultdict(list)
             for environment, cell in cells_with(ablation, suites):
-                of_words[verdict(cell.last)].append(plain(environment))
+                of_words[seen_in(cell.last)].append(plain(environment))
             said = [f"{words} on {', '.join(where)}" for words, where in of_words.items() if words]
             if said:
                 ours.append(f"{ablation.title}: {', '.join(said)}")
@@ -119,7 +121,7 @@ def worth(tag: str, suites: dict[str, Suite]) -> str:
     idle = ""
     for ablation in [one for one in all_ablations().values() if one.tag == tag]:
         idle = idle or ablation.idle
-        chips = [f"{plain(x)} {chip(cell.last)}" for x, cell in cells_with(ablation, suites) if verdict(cell.last)]
+        chips = [f"{plain(x)} {chip(cell.last)}" for x, cell in cells_with(ablation, suites) if seen_in(cell.last)]
         if chips:
             lines.append(f"{ablation.title}: [{' · '.join(chips)}](ablations.md)")
     if lines:
@@ -155,7 +157,7 @@ def draw_column(axis, cells: list[Cell | None]) -> None:
             if not np.isfinite(low):  # too few seeds
                 low = mean
                 high = mean
-            color = {"worse": "tab:red", "better": "tab:blue"}.get(verdict(differences), "#808080")
+            color = {"worse": "tab:red", "better": "tab:blue"}.get(seen_in(differences), "#808080")
             axis.plot([low, high], [row + shift] * 2, color=color, linewidth=1.6)
             axis.plot([mean], [row + shift], "o", color=color, markersize=5, fillstyle="full" if is_filled else "none")
             ends += [abs(low), abs(high)]

@@ -334,7 +334,7 @@ def show(agent: Agent) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- Pages
-def number(x: float) -> str:
+def readable(x: float) -> str:
     digits = 0 if abs(x) >= 100 or x == round(x) else 1
     return f"{x:,.{digits}f}".replace("-", "−")
 
@@ -354,11 +354,11 @@ def section(agent: Agent) -> str:
             cut = f" (its first {CLIP_SECONDS} s of {fact['seconds']:.0f})"
             if "shown" in fact and first_second(fact["seconds"]):  # videos of release 0.2 begin at the start
                 cut = f" ({CLIP_SECONDS} s from its middle, of {fact['seconds']:.0f})"
-        shown = number(fact.get("shown", fact["returns"][0]))
+        shown = readable(fact.get("shown", fact["returns"][0]))
         link = clip_link(f"{agent.name}_{stage}", f"{agent.env_id}, {title[0].lower()}{title[1:]}")
         cells.append(
             f"<td>{link}<br>\n<b>{title}</b>: {fact['steps']:,} steps. This episode: {shown}{cut}. "
-            f"Mean of {len(fact['returns'])}: {number(np.mean(fact['returns']))}</td>\n"
+            f"Mean of {len(fact['returns'])}: {readable(np.mean(fact['returns']))}</td>\n"
         )
     plays = f"python cleanrl/{agent.script}.py --evaluate benchmark/agents/{agent.name} --capture-video"
     needs = f"   # with {agent.engine}" if agent.engine else ""

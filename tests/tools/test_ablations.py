@@ -89,12 +89,14 @@ for torch_script, numpy_script in (("ppo", "ppo_numpy"), ("ppo_continuous_action
 @pytest.mark.parametrize("torch_script, numpy_script, name", BOTH)
 def test_gradients_by_hand_follow_the_change(torch_script, numpy_script, name, tmp_path):
     """Loss and networks of the changed numpy script have the gradient that autograd finds in the changed torch one."""
-    theirs, ours = (load(x, ablate.changed(ABLATIONS[name], x), tmp_path) for x in (torch_script, numpy_script))
+    theirs = load(torch_script, ablate.changed(ABLATIONS[name], torch_script), tmp_path)
+    ours = load(numpy_script, ablate.changed(ABLATIONS[name], numpy_script), tmp_path)
     rng = np.random.default_rng(1)
     action_space = gym.spaces.Discrete(3) if torch_script == "ppo" else gym.spaces.Box(-1, 1, (3,))
     envs = SimpleNamespace(observation_space=gym.spaces.Box(-1, 1, (5,)), action_space=action_space)
     args = ours.Args(ent_coef=0.01)
-    agent, M = ours.Agent(envs, args, np.float64), 64
+    agent = ours.Agent(envs, args, np.float64)
+    M = 64
     agent.parameters.vector += 0.3 * rng.normal(size=agent.parameters.vector.shape)
     obs = rng.normal(size=(M, 5))
     actions = rng.integers(3, size=M) if torch_script == "ppo" else rng.normal(size=(M, 3))
@@ -121,7 +123,8 @@ def test_gradients_by_hand_follow_the_change(torch_script, numpy_script, name, t
 @pytest.fixture
 def ablate_here(tool_here, tmp_path, monkeypatch):
     """ablate.py as typed, with short runs, which keeps them and writes its pages below tmp_path."""
-    docs, results = tmp_path / "docs", tmp_path / "results"
+    docs = tmp_path / "docs"
+    results = tmp_path / "results"
     docs.mkdir()
     shutil.copy(ROOT / "docs" / "ablations.md", docs)
     (docs / "details.md").write_text(
@@ -153,7 +156,8 @@ def test_from_runs_to_pages(ablate_here, tmp_path):
     assert len(kept) == 10 and set(kept["script"]) == {"ppo_numpy"}
     assert str(tmp_path) not in kept.to_json() and str(ROOT) not in kept.to_json()
     ablation_tables.report()
-    page, details = ((tmp_path / "docs" / name).read_text() for name in ("ablations.md", "details.md"))
+    page = (tmp_path / "docs" / "ablations.md").read_text()
+    details = (tmp_path / "docs" / "details.md").read_text()
     section = page.split("### CartPole-v1")[1].split("### Acrobot-v1")[0]
     rows = [row.split(" | ") for row in section.splitlines() if row.startswith("| [")]
     assert [row[1] for row in rows] == ["ε = 1e-8"] and rows[0][-1] == "5 |"
@@ -288,7 +292,7 @@ def test_words_for_differences():
     assert ablate.in_words(np.array([1.0, 2.0])) == "+1.50", "too few seeds for an interval"
     assert [ablate.number(x) for x in (-0.001, 12.34, -1234.5, 99.96)] == ["0.00", "+12.3", "−1234", "+100.0"]
     found = [
-        ablate.verdict(np.array(x, float)) for x in ([1, 2, 3, 4, 5], [-1, -2, -3, -4, -5], [-1, 0, 2, 3, 4], [1, 2])
+        ablate.seen_in(np.array(x, float)) for x in ([1, 2, 3, 4, 5], [-1, -2, -3, -4, -5], [-1, 0, 2, 3, 4], [1, 2])
     ]
     assert found == ["better", "worse", "no difference seen", ""]
 

@@ -213,9 +213,12 @@ def page(browser, tmp_path):
 
 def test_the_pages_dynamics_are_gymnasiums(page):
     """200 steps of noise, under which the pole turns over."""
-    env, rng = gym.make("CartPole-v1").unwrapped, np.random.default_rng(1)
+    env = gym.make("CartPole-v1").unwrapped
+    rng = np.random.default_rng(1)
     env.reset(seed=3)
-    states, actions, ended = [env.state.tolist()], rng.integers(2, size=200).tolist(), []
+    states = [env.state.tolist()]
+    actions = rng.integers(2, size=200).tolist()
+    ended = []
     for action in actions:
         env.steps_beyond_terminated = None  # or Gymnasium warns that the episode is over
         _, _, terminated, _, _ = env.step(action)

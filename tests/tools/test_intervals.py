@@ -7,7 +7,8 @@ from scipy.stats import bootstrap, norm, t
 
 def test_curve_is_the_mean_of_the_last_hundred():
     rng = np.random.default_rng(2)
-    steps, returns = np.sort(rng.integers(0, 1000, 300)), rng.normal(size=300)
+    steps = np.sort(rng.integers(0, 1000, 300))
+    returns = rng.normal(size=300)
     grid = np.linspace(0, 1000, 21)
     found = intervals.curve(steps, returns, grid)
     for position, value in zip(grid, found):
@@ -28,7 +29,8 @@ def test_intervals_of_normal_samples_hold_the_truth_in_about_95_of_100_cases():
     rng = np.random.default_rng(4)
     hits = {"mean": 0, "difference": 0}
     for _ in range(200):
-        a, b = rng.normal(1, 1, size=10), rng.normal(3, 2, size=15)
+        a = rng.normal(1, 1, size=10)
+        b = rng.normal(3, 2, size=15)
         _, low, high = intervals.mean_interval(a)
         hits["mean"] += low < 1 < high
         _, low, high = intervals.difference_interval(a, b, paired=False)

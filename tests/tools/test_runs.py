@@ -128,7 +128,8 @@ def test_half_a_row_is_left_out(tmp_path):
     ],
 )
 def test_what_is_no_run_folder_is_left_out_by_name(tmp_path, capsys, file, text):
-    whole, damaged = make_run(tmp_path, [1.0]), make_run(tmp_path, [1.0], seed=2)
+    whole = make_run(tmp_path, [1.0])
+    damaged = make_run(tmp_path, [1.0], seed=2)
     (damaged / file).unlink()
     if text is not None:
         (damaged / file).write_text(text)
