@@ -17,7 +17,7 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
-from blocks import ROOT
+from blocks import ROOT, fill
 from files import write_atomically
 from runs import script_args
 
@@ -225,15 +225,15 @@ def current_link(match) -> str:
 
 def fill_pages(pages: list[Path]) -> int:
     """Fills the blocks and links of the pages; returns how many blocks there are."""
-    blocks = 0
+    count = 0
     for page in pages:
         text = page.read_text("utf-8")
         current = TITLED.sub(current_link, text)
         if current != text:
             write_atomically(page, current)
         for name, kind, what in BLOCK.findall(current):
-            blocks += blocks.fill(page, name, f"\n{KINDS[kind](what)}\n")
-    return blocks
+            count += fill(page, name, f"\n{KINDS[kind](what)}\n")
+    return count
 
 
 if __name__ == "__main__":
