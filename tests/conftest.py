@@ -12,10 +12,8 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 import environments  # noqa: F401 (registers them)
-import sweep
 import torch
-import tyro
-from helpers import copied, error_line
+from helpers import copied
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for `make test &` in a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,8 +29,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def bare_command_line(monkeypatch):
-    """Run folders note sys.argv, which otherwise holds pytest's flags."""
+    """Run folders note sys.argv, which otherwise holds pytest's flags; scripts add the current folder to sys.path."""
     monkeypatch.setattr(sys, "argv", ["ppo.py"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture
@@ -47,11 +46,12 @@ def spy(monkeypatch):
     """Lets spy(owner, name) list the calls of a function, with its arguments by name and its result as `result`."""
 
     def spy_on(owner, name):
-        function, calls = getattr(owner, name), []
+        function = getattr(owner, name)
+        calls = []
 
         def spied(*args, **kwargs):
             arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-            calls.append(SimpleNamespace(**copied(arguments), in_training=torch.is_grad_enabled()))
+            calls.append(SimpleNamespace(**copied(arguments)))
             result = function(*args, **kwargs)
             calls[-1].result = copied(result)
             return result
@@ -63,33 +63,14 @@ def spy(monkeypatch):
 
 
 @pytest.fixture
-def refusal(in_tmp_path, capsys):
-    """main of a script with these arguments, which must end in one line and status 2 and create nothing; the line."""
+def refusal(in_tmp_path):
+    """main of a script with these arguments, which must raise a UserError and create nothing; what it says."""
 
     def call(script, **arguments):
-        with pytest.raises(SystemExit) as stop:
+        with pytest.raises(script.UserError) as error:
             script.main(script.Args(**arguments))
-        assert stop.value.code == 2 and not list(in_tmp_path.iterdir())
-        return error_line(capsys.readouterr().err, script)
-
-    return call
-
-
-@pytest.fixture
-def tool_here(in_tmp_path, capsys):
-    """A program of benchmark/ as typed below tmp_path, but in this process, without the seconds in which it loads.
-    Returns its stdout and stderr; its exit status must be `status`, unless that is None."""
-
-    def call(tool, *words, status=0, kind="Args"):
-        sweep.version_seen.cache_clear()  # a process that is typed anew looks anew
-        try:
-            with sweep.shared.in_one_line():
-                ended = tool.main(tyro.cli(getattr(tool, kind), args=list(map(str, words)))) or 0
-        except SystemExit as stop:
-            ended = stop.code
-        stdout, stderr = capsys.readouterr()
-        assert status in (None, ended), (stdout, stderr)
-        return stdout, stderr
+        assert not list(in_tmp_path.iterdir())
+        return str(error.value)
 
     return call
 

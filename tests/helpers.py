@@ -32,9 +32,11 @@ SMALL = {
 }  # fmt: skip
 
 
-def train(script=ppo, **arguments):
-    """A small run in this process; returns its folder."""
-    return script.main(script.Args(**SMALL | arguments))
+def train(script=ppo, resume=None, **arguments):
+    """A small run in this process, or the rest of the run in a folder; returns its folder."""
+    if resume is None:
+        return script.main(script.Args(**SMALL | arguments))
+    return script.main(*script.read_arguments(words(resume=resume, **arguments)))
 
 
 def words(**arguments):
@@ -42,7 +44,12 @@ def words(**arguments):
     typed = []
     for name, value in arguments.items():
         flag = name.replace("_", "-")
-        typed += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        if value is True:
+            typed.append(f"--{flag}")
+        elif value is False:
+            typed.append(f"--no-{flag}")
+        else:
+            typed += [f"--{flag}", str(value)]
     return typed
 
 
@@ -71,7 +78,8 @@ def type_here(*typed, script=SCRIPT):
 def fork(sabotage=None, **arguments):
     """Starts a small run in a child process, without the seconds that torch needs to load; returns its id. stdout and
     stderr go to files of these names. `sabotage` is called in the child first."""
-    if pid := os.fork():
+    pid = os.fork()
+    if pid:
         return pid
     gc.freeze()  # what earlier tests left is not closed here: its threads are the parent's alone
     status = 70
@@ -186,10 +194,8 @@ def scalars(folder):
 
 def assert_same_state(one, other):
     """Two checkpoints agree to the bit in all that training goes on from."""
-    for name in ("update", "global_step", "recent_returns", "envs", "model"):
+    for name in ("update", "global_step", "recent_returns", "envs", "model", "optimizer"):
         torch.testing.assert_close(one[name], other[name], rtol=0, atol=0)
-    optimizers = [saved["optimizer"]["state"] for saved in (one, other)]
-    torch.testing.assert_close(*optimizers, rtol=0, atol=0)
 
 
 def logged(folder):
@@ -204,10 +210,11 @@ def assert_same_logs(folder, other):
 def assert_resumes(script, folder, after):
     """The run of the folder, cut off after the checkpoint of this update and resumed, ends as it did; its learning rate
     has fallen as it should. Returns the resumed run's folder."""
-    updates, cut = checkpoints(folder), Path(shutil.copytree(folder, f"{folder}-cut"))
+    updates = checkpoints(folder)
+    cut = Path(shutil.copytree(folder, f"{folder}-cut"))
     for update in updates[updates.index(after) + 1 :]:
         (cut / "checkpoints" / f"{update}.pt").unlink()
-    assert script.main(script.Args(resume=str(cut))) == cut
+    assert train(script, resume=cut) == cut
     assert checkpoints(cut) == updates
     assert_same_state(state(cut, updates[-1]), state(folder, updates[-1]))
     assert_same_logs(cut, folder)
@@ -227,7 +234,8 @@ def assert_same_run(folder, undisturbed):
     assert steps == sorted(set(steps))
     seconds = [float(row["seconds"]) for row in rows(folder, "episodes.csv")]
     assert seconds == sorted(seconds)  # the clock goes on too
-    one, other = scalars(folder), scalars(undisturbed)
+    one = scalars(folder)
+    other = scalars(undisturbed)
     assert one.keys() == other.keys()
     assert all(one[tag] == other[tag] for tag in one.keys() - {"charts/SPS"})
     assert [step for step, _ in one["charts/SPS"]] == steps

@@ -4,6 +4,7 @@ Each edit is a diff of ppo.py. The other scripts get it by a three-way merge; wh
 of their own, NAME.SCRIPT.diff. A script that an edit has nothing to do with isn't in the table below.
 """
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def checkpoint(folder: Path) -> dict:
 
 def first_weights(module, args) -> dict:
     torch.manual_seed(args.seed)
-    envs = module.VectorEnv(module.resolve(args), args.num_envs)
+    envs = module.VectorEnv(args, args.num_envs)
     agent = module.Agent(envs, args)
     envs.close()
     return {name: value.clone() for name, value in agent.state_dict().items()}
@@ -114,14 +115,15 @@ def train(script: str, path: Path, **options):
 def assert_acting_draws_from_what_is_learned(module, folder):
     """The share of an action among many draws is the probability that learning computes for it."""
     player = module.load(folder)
-    obs = torch.from_numpy(player.reset(seed=1)).repeat_interleave(4000, 0)
+    obs = torch.from_numpy(player.reset([1])).repeat_interleave(4000, 0)
     noise = player.agent.draw_noise(len(obs))
     with torch.no_grad():
-        actions = player.agent.get_action(obs, noise)
+        actions, acting_log_prob, _ = player.agent.get_action_and_value(obs, noise)
         log_prob, _, _ = player.agent.evaluate_actions(obs, actions)
+    player.close()
+    torch.testing.assert_close(acting_log_prob, log_prob)
     first = (actions == actions[0]).reshape(len(obs), -1).all(-1)
     assert first.float().mean().item() == pytest.approx(log_prob[0].exp().item(), abs=0.04)
-    player.envs.close()
 
 
 @pytest.mark.parametrize(("change", "script"), CASES)
@@ -170,24 +172,24 @@ def test_a_rate_goes_on_where_it_was(in_tmp_path, change, factor):
     assert rates / rates[0] == pytest.approx([1, factor, factor**2])
     before = state(whole, 3)
     (whole / "checkpoints" / "3.pt").unlink()
-    module.main(module.Args(resume=str(whole)))
+    module.main(*module.read_arguments(["--resume", str(whole)]))
     assert (metrics(whole)["charts/learning_rate"] == rates).all()
     assert_same_state(state(whole, 3), before)
 
 
 @pytest.mark.parametrize("script", ["ppo", pytest.param("ppo_atari_multigpu", marks=pytest.mark.seldom)])
-def test_a_run_that_train_ends_is_saved(in_tmp_path, monkeypatch, capsys, script):
+def test_a_run_that_train_ends_is_saved(in_tmp_path, monkeypatch, script):
     module = load_script(edited(script, "19_early_stop", in_tmp_path))
-    note = module.Run.note
+    log = module.Run.log
 
-    def note_more(run, rewards, episodes):
-        note(run, rewards, episodes)
+    def log_more(run, metrics):
+        log(run, metrics)
         run.recent_returns = [500.0] * 100
 
-    monkeypatch.setattr(module.Run, "note", note_more)
+    monkeypatch.setattr(module.Run, "log", log_more)
     folder = module.main(module.Args(**TINY | ENVIRONMENTS[script]))
     assert [path.name for path in folder.glob("checkpoints/*")] == ["1.pt"] and len(rows(folder, "metrics.csv")) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == f"run folder: {folder}"
+    assert json.loads((folder / "end.json").read_text("utf-8"))["end"] == "break"
 
 
 def test_normalization_is_kept_by_resume_and_frozen_in_evaluation(in_tmp_path):
@@ -196,9 +198,9 @@ def test_normalization_is_kept_by_resume_and_frozen_in_evaluation(in_tmp_path):
     saved = checkpoint(folder)["envs"]["obs_rms"]
     player = module.load(folder)
     for seed in (1, 2):
-        player.play(seed)
-    assert player.envs.state_dict()["obs_rms"] == saved[:1]
-    module.main(module.Args(resume=str(folder), total_timesteps=768))
+        module.play(player, seed)
+    assert player.state_dict()["obs_rms"] == saved[:1]
+    module.main(*module.read_arguments(["--resume", str(folder), "--total-timesteps", "768"]))
     latest = torch.load(folder / "checkpoints" / "6.pt", weights_only=True)["envs"]["obs_rms"]
     assert all(now[2] >= before[2] + 96 for now, before in zip(latest, saved))
 
@@ -231,5 +233,5 @@ def test_the_loss_of_observations_is_used(in_tmp_path):
     path = patched(ROOT / "cleanrl" / "ppo.py", in_tmp_path / "strong.diff", in_tmp_path)
     module, _, folder = train("ppo", path, total_timesteps=2560, learning_rate=3e-3)
     player = module.load(folder)
-    obs = torch.from_numpy(player.reset(seed=1))
+    obs = torch.from_numpy(player.reset([1]))
     assert abs(player.agent.get_value(obs).item()) < 0.3

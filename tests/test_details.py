@@ -1,6 +1,10 @@
 """Each implementation detail of ppo.py against numpy or a closed form; each test fails when its detail is taken out."""
 
 import importlib
+import os
+import signal
+import threading
+import time
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -34,11 +38,13 @@ def train(in_tmp_path):
 @pytest.fixture
 def adam_steps(monkeypatch):
     """Lists the steps of Adam: learning rate, joint gradient, and all parameters before and after."""
-    step, steps = torch.optim.Adam.step, []
+    step = torch.optim.Adam.step
+    steps = []
 
     def spied(optimizer):
         (group,) = optimizer.param_groups
-        before, gradient = joint(group["params"]), joint(parameter.grad for parameter in group["params"])
+        gradient = joint(parameter.grad for parameter in group["params"])
+        before = joint(group["params"])
         step(optimizer)
         after = joint(group["params"])
         steps.append(SimpleNamespace(lr=group["lr"], gradient=gradient, before=before, after=after))
@@ -58,9 +64,15 @@ def new_agent(obs_dim, num_actions):
     return ppo.Agent(spaces, ARGS)
 
 
-def rollouts(agent_calls):
-    """The calls on whole rollouts, one an update."""
-    return [call for call in agent_calls if not call.in_training]
+def rollouts(acting_calls, num_steps=TINY["num_steps"]):
+    """What the agent saw and what it answered in each rollout: obs (T, N, D), the others (T, N)."""
+    joined = []
+    for start in range(0, len(acting_calls), num_steps):
+        calls = acting_calls[start : start + num_steps]
+        actions, log_probs, values = (np.stack(column) for column in zip(*[call.result for call in calls]))
+        obs = np.stack([call.obs for call in calls])
+        joined.append(SimpleNamespace(obs=obs, actions=actions, log_probs=log_probs, values=values))
+    return joined
 
 
 @pytest.fixture
@@ -83,9 +95,10 @@ def biased_agent(monkeypatch):
 
 @pytest.mark.parametrize("env_id", ["Counter-v0", "LimitedCounter-v0", "EndAtLimit-v0"])
 def test_episodes_carry_on_from_one_rollout_to_the_next(train, spy, env_id):
-    agent_calls, gae_calls = spy(ppo.Agent, "evaluate_actions"), spy(ppo, "compute_gae")
+    acting_calls = spy(ppo.Agent, "get_action_and_value")
+    gae_calls = spy(ppo, "compute_gae")
     train(env_id=env_id, num_steps=5, num_minibatches=2, total_timesteps=30)
-    observed = [call.obs.reshape(5, 2).T.tolist() for call in rollouts(agent_calls)]
+    observed = [rollout.obs.reshape(5, 2).T.tolist() for rollout in rollouts(acting_calls, 5)]
     assert observed == [[[0, 1, 2, 3, 4]] * 2, [[5, 6, 7, 0, 1]] * 2, [[2, 3, 4, 5, 6]] * 2]
     dones = [call.dones.T.tolist() for call in gae_calls]
     assert dones == [[[1, 0, 0, 0, 0]] * 2, [[0, 0, 0, 1, 0]] * 2, [[0, 0, 0, 0, 0]] * 2]
@@ -100,10 +113,11 @@ def test_an_episode_that_ends_on_the_last_step_marks_the_next_rollout(train, spy
 
 @pytest.mark.parametrize("exact_resume, observed", [(False, [0, 5, 2, 7]), (True, [0, 5, 0, 5])])
 def test_only_exact_resume_starts_fresh_episodes_after_a_checkpoint(train, spy, exact_resume, observed):
-    agent_calls, gae_calls = spy(ppo.Agent, "evaluate_actions"), spy(ppo, "compute_gae")
+    acting_calls = spy(ppo.Agent, "get_action_and_value")
+    gae_calls = spy(ppo, "compute_gae")
     options = {"num_steps": 5, "num_minibatches": 2, "total_timesteps": 40, "checkpoints": 2}
     train(env_id="Counter-v0", exact_resume=exact_resume, **options)
-    assert [call.obs[0].item() for call in rollouts(agent_calls)] == observed
+    assert [rollout.obs[0, 0].item() for rollout in rollouts(acting_calls, 5)] == observed
     assert [call.dones[0].tolist() for call in gae_calls] == [[float(first == 0)] * 2 for first in observed]
 
 
@@ -139,7 +153,8 @@ def test_policy_and_value_networks_share_nothing():
 
 
 def test_networks_have_two_layers_of_tanh():
-    agent, obs = new_agent(4, 2), torch.randn(8, 4)
+    agent = new_agent(4, 2)
+    obs = torch.randn(8, 4)
     for network in (agent.critic, agent.actor):
         w1, b1, w2, b2, w3, b3 = map(copied, network.parameters())
         assert w1.shape == (64, 4) and w2.shape == (64, 64)
@@ -148,9 +163,9 @@ def test_networks_have_two_layers_of_tanh():
 
 
 def test_log_prob_and_entropy_are_the_categorical_distributions(biased_agent):
-    agent, action = new_agent(3, 3), torch.tensor([0, 1, 2])
+    agent = new_agent(3, 3)
     obs = torch.randn(3, 3)
-    log_prob, entropy, value = agent.evaluate_actions(obs, action)
+    log_prob, entropy, value = agent.evaluate_actions(obs, torch.tensor([0, 1, 2]))
     np.testing.assert_allclose(copied(log_prob), np.log(biased_agent), atol=1e-6)
     np.testing.assert_allclose(copied(entropy), [-(biased_agent * np.log(biased_agent)).sum()] * 3, atol=1e-6)
     np.testing.assert_allclose(copied(value), copied(agent.get_value(obs)))
@@ -186,7 +201,9 @@ GAMMA = 0.9
 def random_rollout(steps=12, envs=5, seed=0):
     """Rewards, values, dones, next_value and next_done, with ends in the middle and on the last step."""
     rng = np.random.default_rng(seed)
-    rewards, values, next_value = rng.normal(size=(steps, envs)), rng.normal(size=(steps, envs)), rng.normal(size=envs)
+    rewards = rng.normal(size=(steps, envs))
+    values = rng.normal(size=(steps, envs))
+    next_value = rng.normal(size=envs)
     dones = (rng.random((steps + 1, envs)) < 0.2).astype(float)
     dones[-1] = [1, 0, 1, 0, 0]
     dones[:, 4] = 0
@@ -194,14 +211,17 @@ def random_rollout(steps=12, envs=5, seed=0):
 
 
 def td_errors(rewards, values, dones, next_value, next_done):
-    later_values, later_dones = np.vstack([values[1:], next_value]), np.vstack([dones[1:], next_done])
+    later_values = np.vstack([values[1:], next_value])
+    later_dones = np.vstack([dones[1:], next_done])
     return rewards + GAMMA * later_values * (1 - later_dones) - values
 
 
 @pytest.mark.parametrize("gae_lambda", [0.95, 0.5])
 def test_advantages_are_the_double_sum(gae_lambda):
     rollout = random_rollout()
-    deltas, ends = td_errors(*rollout), np.vstack([rollout[2][1:], rollout[4]])
+    _, values, dones, _, next_done = rollout
+    deltas = td_errors(*rollout)
+    ends = np.vstack([dones[1:], next_done])
     expected = np.zeros_like(deltas)
     for t, env in np.ndindex(deltas.shape):
         for k in range(t, len(deltas)):
@@ -210,7 +230,7 @@ def test_advantages_are_the_double_sum(gae_lambda):
                 break
     advantages, returns = ppo.compute_gae(*rollout, GAMMA, gae_lambda)
     np.testing.assert_allclose(advantages, expected, rtol=1e-12)
-    np.testing.assert_allclose(returns, expected + rollout[1], rtol=1e-12)
+    np.testing.assert_allclose(returns, expected + values, rtol=1e-12)
 
 
 def test_lambda_1_gives_monte_carlo_returns():
@@ -227,16 +247,17 @@ def test_lambda_1_gives_monte_carlo_returns():
 
 
 def test_advantages_are_computed_from_what_the_rollout_saw(train, spy):
-    gae_calls, agent_calls = spy(ppo, "compute_gae"), spy(ppo.Agent, "evaluate_actions")
+    gae_calls = spy(ppo, "compute_gae")
+    acting_calls = spy(ppo.Agent, "get_action_and_value")
     env_calls = spy(ppo.VectorEnv, "step")
     train(gamma=0.7, gae_lambda=0.6)
     env_calls = np.split(np.array(env_calls), 3)
-    for call, rollout, steps in zip(gae_calls, rollouts(agent_calls), env_calls, strict=True):
+    for call, rollout, steps in zip(gae_calls, rollouts(acting_calls), env_calls, strict=True):
         assert (call.gamma, call.gae_lambda) == (0.7, 0.6)
         np.testing.assert_allclose(call.rewards, [step.result[1] for step in steps], rtol=1e-6)
         assert call.dones[1:].tolist() == [step.result[2].tolist() for step in steps[:-1]]
         assert call.next_done.tolist() == steps[-1].result[2].tolist()
-        assert call.values.tolist() == rollout.result[2].reshape(8, 2).tolist()
+        assert call.values.tolist() == rollout.values.tolist()
 
 
 def test_a_rollout_bootstraps_from_the_next_observation(train, spy):
@@ -249,29 +270,28 @@ def test_a_rollout_bootstraps_from_the_next_observation(train, spy):
 # -------------------------------------------------------------------------------------------------- core-6: minibatches
 
 
-def sample_orders(agent_calls, gae_calls, loss_calls):
-    """The order (epochs, B) in which samples reach the loss, each with all that the rollout holds on it."""
-    minibatches = iter(zip([call for call in agent_calls if call.in_training], loss_calls, strict=True))
-    orders = []
-    for rollout, gae in zip(rollouts(agent_calls), gae_calls, strict=True):
-        columns = rollout.obs, rollout.actions, rollout.result[0], rollout.result[2], *map(np.ravel, gae.result)
-        samples = np.column_stack(columns)
-        order = []
-        for _ in range(ARGS.update_epochs * ARGS.num_minibatches):
-            agent, loss = next(minibatches)
-            mb = loss.mb
-            assert (agent.obs == mb.obs).all() and (agent.actions == mb.actions).all()
-            same = (np.column_stack(mb)[:, None] == samples).all(-1)  # (M, B)
-            assert (same.sum(-1) == 1).all() and len(same) == len(samples) // ARGS.num_minibatches
-            order += same.argmax(-1).tolist()
-        orders += np.split(np.array(order), ARGS.update_epochs)
-    return np.array(orders)
-
-
 def test_each_epoch_takes_every_sample_once_in_a_new_order(train, spy):
-    spies = spy(ppo.Agent, "evaluate_actions"), spy(ppo, "compute_gae"), spy(ppo, "ppo_loss")
+    """A sample is all that the rollout knows of it: what acted is what is learned from."""
+    acting_calls = spy(ppo.Agent, "get_action_and_value")
+    learning_calls = spy(ppo.Agent, "evaluate_actions")
+    gae_calls = spy(ppo, "compute_gae")
+    loss_calls = spy(ppo, "ppo_loss")
     train()
-    orders = sample_orders(*spies)
+    for learned, loss in zip(learning_calls, loss_calls, strict=True):
+        assert (learned.obs == loss.mb.obs).all() and (learned.actions == loss.mb.actions).all()
+    minibatches = iter(loss_calls)
+    orders = []
+    for rollout, gae in zip(rollouts(acting_calls), gae_calls, strict=True):
+        columns = [rollout.actions, rollout.log_probs, rollout.values, *gae.result]
+        samples = np.column_stack([rollout.obs.reshape(16, -1), *[column.ravel() for column in columns]])
+        for _ in range(ARGS.update_epochs):
+            order = []
+            for _ in range(ARGS.num_minibatches):
+                same = (np.column_stack(next(minibatches).mb)[:, None] == samples).all(-1)  # (M, B)
+                assert (same.sum(-1) == 1).all() and len(same) == 16 // ARGS.num_minibatches
+                order += same.argmax(-1).tolist()
+            orders.append(order)
+    orders = np.array(orders)
     assert (np.sort(orders) == np.arange(16)).all()
     assert len({tuple(order) for order in [*orders.tolist(), range(16)]}) == len(orders) + 1 == 3 * 4 + 1
 
@@ -391,7 +411,8 @@ CHILDREN = "multidiscrete continuous_action atari atari_visual atari_lstm procge
 def test_children_have_the_same_loss_and_advantages(child, options):
     names = "log_prob entropy value log_probs values advantages returns".split()
     columns = dict(zip(names, torch.from_numpy(np.random.default_rng(0).normal(size=(len(names), 64)))))
-    rollout, results = random_rollout(), []
+    rollout = random_rollout()
+    results = []
     for script in (ppo, importlib.import_module(f"ppo_{child}")):
         mb = script.Batch(**{name: columns.get(name) for name in script.Batch._fields})
         args = script.Args(ent_coef=0.3, vf_coef=0.7, **options)
@@ -413,7 +434,8 @@ def test_rates_epochs_and_metrics_of_each_update(name, target_kl, epochs, in_tmp
     if name == "ppo_procgen":
         pytest.importorskip("procgen")
     script = importlib.import_module(name)
-    losses, advantages = spy(script, "ppo_loss"), spy(script, "compute_gae")
+    losses = spy(script, "ppo_loss")
+    advantages = spy(script, "compute_gae")
     sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
     options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": target_kl}
     folder = script.main(script.Args(env_id=SCRIPTS.get(name, "jumper"), checkpoints=1, **sizes, **options))
@@ -428,24 +450,15 @@ def test_rates_epochs_and_metrics_of_each_update(name, target_kl, epochs, in_tmp
         np.testing.assert_allclose(logged, explained, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_second_reset_makes_environments_anew(name):
-    script = importlib.import_module(name)
-    envs = script.VectorEnv(script.Args(env_id=SCRIPTS[name]), 2)
-    first = envs.vector
-    envs.reset([1, 2])
-    assert envs.vector is first
-    envs.reset([1, 2])
-    assert envs.vector is not first
-
-
 # ------------------------------------------------------------------------------------------- core-11: gradient clipping
 
 
 @pytest.fixture
 def true_gradients(monkeypatch, spy):
     """Lets true_gradients(scale) scale the loss; returns the list of its gradients before they are clipped."""
-    agent_calls, loss_of_minibatch, gradients = spy(ppo.Agent, "evaluate_actions"), ppo.ppo_loss, []
+    agent_calls = spy(ppo.Agent, "evaluate_actions")
+    loss_of_minibatch = ppo.ppo_loss
+    gradients = []
 
     def scale_loss(scale):
         def scaled(*arguments):
@@ -527,7 +540,8 @@ def test_clip_range_is_constant_by_default(train, spy):
 
 def minibatches_taken(train, monkeypatch, kls, **arguments):
     """Minibatches of the one update of a run whose approximate KLs are given."""
-    loss_of_minibatch, taken = ppo.ppo_loss, []
+    loss_of_minibatch = ppo.ppo_loss
+    taken = []
 
     def with_given_kl(*columns):
         loss, debug = loss_of_minibatch(*columns)
@@ -557,12 +571,14 @@ def reward_gains(train, spy, monkeypatch):
     """Runs reward_gains(env_id, …); returns what each reward gained on its way into compute_gae and V(8), by update."""
 
     def reward_gains(env_id, **arguments):
-        env_calls, agent_calls = spy(ppo.VectorEnv, "step"), spy(ppo.Agent, "evaluate_actions")
-        compute_gae, updates = ppo.compute_gae, []
+        env_calls = spy(ppo.VectorEnv, "step")
+        acting_calls = spy(ppo.Agent, "get_action_and_value")
+        compute_gae = ppo.compute_gae
+        updates = []
 
         def compare(rewards, *rest):
             from_env = np.array([call.result[1] for call in env_calls[-len(rewards) :]])
-            last_value = agent_calls[-1].self.critic(torch.tensor([[8.0]])).item()
+            last_value = acting_calls[-1].self.critic(torch.tensor([[8.0]])).item()
             updates.append((rewards - from_env, last_value))
             return compute_gae(rewards, *rest)
 
@@ -595,9 +611,10 @@ def test_a_time_limit_counts_as_a_true_end_by_default(reward_gains):
 
 
 def evaluated(env_id, agent, episodes, seed=1):
-    """(return, length) of each episode."""
+    """The episodes that an agent plays, the first one with this seed."""
     checkpoint = {"model": agent.state_dict(), "envs": {}, "path": "here"}
-    return [(x["r"], x["l"]) for x in ppo.evaluate(checkpoint, ppo.Args(env_id=env_id, seed=seed), episodes)]
+    player = ppo.Player(checkpoint, ppo.Args(env_id=env_id))
+    return [ppo.play(player, seed + i) for i in range(episodes)]
 
 
 def assert_frequencies(actions, probabilities):
@@ -607,23 +624,24 @@ def assert_frequencies(actions, probabilities):
 
 
 def test_rollout_draws_actions_from_the_softmax(train, spy, biased_agent):
-    agent_calls = spy(ppo.Agent, "evaluate_actions")
+    acting_calls = spy(ppo.Agent, "get_action_and_value")
     train(num_steps=4000, num_envs=2, total_timesteps=8000, update_epochs=1)
-    (rollout,) = rollouts(agent_calls)
-    assert_frequencies(rollout.actions, biased_agent)
-    first, second = rollout.actions.reshape(4000, 2).T
+    (rollout,) = rollouts(acting_calls, 4000)
+    assert_frequencies(rollout.actions.ravel(), biased_agent)
+    first, second = rollout.actions.T
     assert_frequencies(3 * first + second, np.outer(biased_agent, biased_agent).ravel())  # environments are independent
     assert_frequencies(3 * first[:-1:2] + first[1::2], np.outer(biased_agent, biased_agent).ravel())  # and steps
-    np.testing.assert_allclose(rollout.result[0], np.log(biased_agent)[rollout.actions], atol=1e-6)
+    np.testing.assert_allclose(rollout.log_probs, np.log(biased_agent)[rollout.actions], atol=1e-6)
 
 
 @pytest.mark.parametrize("env_id, env, start", [("Random-v0", "Random", 0), ("Offset-v0", "Counter", 2)])
 def test_environments_get_the_actions_that_are_learned_from(train, spy, env_id, env, start):
-    agent_calls, env_calls = spy(ppo.Agent, "evaluate_actions"), spy(getattr(environments, env), "step")
+    acting_calls = spy(ppo.Agent, "get_action_and_value")
+    env_calls = spy(getattr(environments, env), "step")
     train(env_id=env_id)
-    stored = np.concatenate([call.actions for call in rollouts(agent_calls)])
-    taken = [call.action for call in env_calls[1:]]  # the first was a look at the environment before the run
-    assert (stored + start).tolist() == taken and len(set(stored)) > 1
+    drawn = np.stack([rollout.actions for rollout in rollouts(acting_calls)])
+    taken = [call.action for call in env_calls]
+    assert (drawn + start).ravel().tolist() == taken and len(set(taken)) > 1
 
 
 def test_evaluation_draws_actions_from_the_softmax(spy, biased_agent):
@@ -636,20 +654,54 @@ def test_evaluation_draws_actions_from_the_softmax(spy, biased_agent):
 # ------------------------------------------------------------------------------------------------------------ VectorEnv
 
 
-def play(env_id, actions, vectorization="sync"):
+class Informed(environments.Counter):
+    """Gives infos of seven kinds that no script reads and that Gymnasium's vectors can't merge."""
+
+    def reset(self, seed=None, options=None):
+        observation, _ = super().reset(seed, options)
+        own_episode = {"number": 1} if seed is None else 1
+        return observation, {"episode": own_episode, **self.make_infos()}
+
+    def step(self, action):
+        *result, _ = super().step(action)
+        return *result, self.make_infos()
+
+    def make_infos(self):
+        once = bool(self.np_random.random() < 0.5)
+        return {
+            "arrays of many sizes": np.zeros(self.np_random.integers(1, 9)),
+            "an array or a number": np.zeros(3) if once else 1.0,
+            "a number or a string": 1 if once else "one",
+            "a dict or a number": {"x": 1} if once else 1,
+            "dicts in dicts": {"a": {"b": np.zeros(self.np_random.integers(1, 9))}},
+            "final_info": "its own",
+        }
+
+
+gym.register("Informed-v0", Informed, kwargs={"length": 8})
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_infos_that_no_script_reads_are_no_trouble(train, vectorization):
+    folder = train(env_id="Informed-v0", vectorization=vectorization).folder
+    assert [row["episodic_length"] for row in rows(folder, "episodes.csv")] == ["8"] * 2 * 3
+
+
+def step_through(env_id, actions, vectorization="sync"):
     """Results of VectorEnv.step, (T, N) actions after a reset."""
-    envs = ppo.VectorEnv(
-        ppo.Args(env_id=env_id, bootstrap_truncated=True, vectorization=vectorization), actions.shape[1]
-    )
-    first = envs.reset(list(range(actions.shape[1])))
-    return first, [envs.step(row) for row in actions]
+    num_envs = actions.shape[1]
+    envs = ppo.VectorEnv(ppo.Args(env_id=env_id, vectorization=vectorization), num_envs)
+    first = envs.reset(list(range(num_envs)))
+    steps = [envs.step(row) for row in actions]
+    envs.close()
+    return first, steps
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "environments:Random-v0"])  # from 3.14 on, processes are not forks
 def test_processes_give_what_the_loop_gives(env_id):
     actions = np.random.default_rng(0).integers(2, size=(200, 3))
-    first, steps = play(env_id, actions)
-    other_first, other_steps = play(env_id, actions, "async")
+    first, steps = step_through(env_id, actions)
+    other_first, other_steps = step_through(env_id, actions, "async")
     assert (first == other_first).all()
     for one, other in zip(steps, other_steps, strict=True):
         for x, y in zip(one[:3], other[:3]):
@@ -659,11 +711,24 @@ def test_processes_give_what_the_loop_gives(env_id):
     assert sum(len(step[4]) for step in steps) > 5
 
 
+def test_processes_that_hang_do_not_hang_the_end():
+    envs = ppo.VectorEnv(ppo.Args(env_id="Counter-v0", vectorization="async"), 2)
+    envs.reset([1, 2])
+    hanging = envs.vector.processes[1]
+    os.kill(hanging.pid, signal.SIGSTOP)
+    rescue = threading.Timer(20, hanging.kill)
+    rescue.start()
+    start = time.monotonic()
+    envs.close()
+    hanging.join()
+    rescue.cancel()
+    assert time.monotonic() - start < 20
+
+
 def test_observations_of_any_shape_are_flattened(train):
-    first, steps = play("Grid-v0", np.zeros((1, 2), int))
+    first, steps = step_through("Grid-v0", np.zeros((1, 2), int))
     assert first.tolist() == [[0] * 6] * 2 and steps[0][0].tolist() == [[1] * 6] * 2
     assert train(env_id="Grid-v0", bootstrap_truncated=True).policy_loss.size == 3
-    assert len(evaluated("Grid-v0", new_agent(6, 2), episodes=2)) == 2
 
 
 # ---------------------------------------------------------------------------------------------------- seeds, evaluation
@@ -672,13 +737,38 @@ def test_observations_of_any_shape_are_flattened(train):
 def test_no_episode_seed_comes_twice(train, spy):
     resets = spy(environments.Counter, "reset")
     for seed in (1, 2):
-        train(env_id="Counter-v0", seed=seed, total_timesteps=6 * 16, checkpoints=6, exact_resume=True)
-        evaluated("Counter-v0", new_agent(1, 2), episodes=6, seed=seed)
-    seeds = [call.seed for call in resets if getattr(call, "seed", None)]  # 0 is that of the look before the run
+        folder = train(env_id="Counter-v0", seed=seed, total_timesteps=6 * 16, checkpoints=6, exact_resume=True).folder
+        ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--seed", str(seed), "--episodes", "6"]))
+    seeds = [call.seed for call in resets if getattr(call, "seed", None)]  # 0 is that of the look before a run
     assert len(seeds) == len(set(seeds)) == 2 * (6 * 2 + 6)
 
 
 def test_evaluation_repeats():
     agent = new_agent(4, 2)
-    results = [evaluated("CartPole-v1", agent, episodes=3, seed=seed) for seed in (1, 1, 2)]
-    assert results[0] == results[1] != results[2] and len(results[0]) == 3
+    one, again, other = (evaluated("CartPole-v1", agent, episodes=3, seed=seed) for seed in (1, 1, 2))
+    assert one == again != other
+
+
+def test_a_player_has_left_training_mode(train, monkeypatch):
+    class Forgetful(ppo.Agent):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.actor.append(torch.nn.Dropout(0.5))
+
+    monkeypatch.setattr(ppo, "Agent", Forgetful)
+    player = ppo.load(train().folder)
+    obs = torch.from_numpy(player.reset([1])).expand(100, -1)
+    log_probs = player.agent.get_log_probs(obs)
+    assert (log_probs == log_probs[0]).all()
+
+
+def test_each_environment_gets_its_own_statistics_back(monkeypatch):
+    make_env = ppo.make_env
+    monkeypatch.setattr(ppo, "make_env", lambda *given: gym.wrappers.NormalizeObservation(make_env(*given)))
+    envs = ppo.VectorEnv(ARGS, 2)
+    envs.reset([1, 2])
+    envs.step(np.zeros(2, int))
+    others = ppo.VectorEnv(ARGS, 2)
+    others.load_state_dict(envs.state_dict())
+    one, other = others.state_dict()["obs_rms"]
+    assert [one, other] == envs.state_dict()["obs_rms"] and one != other
