@@ -533,55 +533,6 @@ def check_spaces(env: gym.Env) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
-def draw_policy(game, frames, names: list[str], probabilities, chosen: int, history: list) -> np.ndarray:
-    """The game's picture, (height, width, 3), 420 pixels high, and beside it from top to bottom: score and
-    lives; the frames, (84, 84, 4), that the network sees, the newest on the right; a bar for each action, as
-    long as it is probable, the chosen one in color; the values of the last 100 decisions, with a dot at each
-    reward and a line at each lost life. `history` holds (value, score, lives) of the decisions so far.
-    """
-    width = round(420 * game.shape[1] / game.shape[0] / 2) * 2  # even, as video formats ask
-    game = cv2.resize(game, (width, 420), interpolation=cv2.INTER_NEAREST)
-    panel = np.full((420, 400, 3), 24, np.uint8)
-    values = np.array([decision[0] for decision in history[-100:]], float)
-    scores = np.array([decision[1] for decision in history[-100:]], float)
-    lives = np.array([decision[2] for decision in history[-100:]], float)
-    write(panel, f"score {scores[-1]:g}    lives {lives[-1]:g}    decision {len(history)}", 12, 20)
-    write(panel, "what the network sees", 258, 20, GRAY)
-    for i in range(4):
-        panel[32:116, 12 + 97 * i : 96 + 97 * i] = frames[:, :, i, None]
-
-    columns = math.ceil(len(names) / 9)
-    rows = math.ceil(len(names) / columns)
-    wide = 382 // columns
-    high = min(43, 174 // rows)
-    for i, (name, probability) in enumerate(zip(names, probabilities)):
-        x = 12 + wide * (i // rows)
-        y = 130 + high * (i % rows)
-        length = max(3, round((wide - 6) * probability))
-        panel[y : y + high - 2, x : x + wide - 6] = 40
-        panel[y : y + high - 2, x : x + length] = ORANGE if i == chosen else DARK
-        write(panel, name, x + 6, y + high // 2 + 3)
-        write(panel, f"{probability:.1%}", x + wide - 54, y + high // 2 + 3)
-
-    write(panel, f"value {values[-1]:.2f}   from {values.min():.2f} to {values.max():.2f}", 12, 332)
-    write(panel, "reward", 270, 332, GREEN)
-    write(panel, "lost life", 330, 332, GRAY)
-    spread = max(values.max() - values.min(), 1e-8)
-    xs = (12 + 3.8 * np.arange(len(values))).astype(int)
-    ys = (408 - 60 * (values - values.min()) / spread).astype(int)
-    for i in np.flatnonzero(np.diff(lives) < 0) + 1:
-        cv2.line(panel, (xs[i], 344), (xs[i], 412), GRAY)
-    cv2.polylines(panel, [np.stack([xs, ys], axis=1)], False, BLUE, 1, cv2.LINE_AA)
-    for i in np.flatnonzero(np.diff(scores)) + 1:
-        color = GREEN if scores[i] > scores[i - 1] else RED
-        cv2.circle(panel, (xs[i], ys[i]), 3, color, cv2.FILLED, cv2.LINE_AA)
-    return np.concatenate([game, panel], axis=1)
-
-
-def write(panel: np.ndarray, text: str, x: int, y: int, color=(235, 235, 235)) -> None:
-    cv2.putText(panel, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.4, color, 1, cv2.LINE_AA)
-
-
 class Player(VectorEnv):
     """An environment and a trained agent that acts in it.
 
@@ -662,6 +613,55 @@ def picture(player: Player, obs: np.ndarray, actions: np.ndarray, history: list)
     history.append((value.item(), env.get_wrapper_attr("episode_returns"), lives))
     probabilities = log_probs[0].exp().tolist()
     return draw_policy(player.vector.render()[0], obs[0], names, probabilities, int(actions[0]), history)
+
+
+def draw_policy(game, frames, names: list[str], probabilities, chosen: int, history: list) -> np.ndarray:
+    """The game's picture, (height, width, 3), 420 pixels high, and beside it from top to bottom: score and
+    lives; the frames, (84, 84, 4), that the network sees, the newest on the right; a bar for each action, as
+    long as it is probable, the chosen one in color; the values of the last 100 decisions, with a dot at each
+    reward and a line at each lost life. `history` holds (value, score, lives) of the decisions so far.
+    """
+    width = round(420 * game.shape[1] / game.shape[0] / 2) * 2  # even, as video formats ask
+    game = cv2.resize(game, (width, 420), interpolation=cv2.INTER_NEAREST)
+    panel = np.full((420, 400, 3), 24, np.uint8)
+    values = np.array([decision[0] for decision in history[-100:]], float)
+    scores = np.array([decision[1] for decision in history[-100:]], float)
+    lives = np.array([decision[2] for decision in history[-100:]], float)
+    write(panel, f"score {scores[-1]:g}    lives {lives[-1]:g}    decision {len(history)}", 12, 20)
+    write(panel, "what the network sees", 258, 20, GRAY)
+    for i in range(4):
+        panel[32:116, 12 + 97 * i : 96 + 97 * i] = frames[:, :, i, None]
+
+    columns = math.ceil(len(names) / 9)
+    rows = math.ceil(len(names) / columns)
+    wide = 382 // columns
+    high = min(43, 174 // rows)
+    for i, (name, probability) in enumerate(zip(names, probabilities)):
+        x = 12 + wide * (i // rows)
+        y = 130 + high * (i % rows)
+        length = max(3, round((wide - 6) * probability))
+        panel[y : y + high - 2, x : x + wide - 6] = 40
+        panel[y : y + high - 2, x : x + length] = ORANGE if i == chosen else DARK
+        write(panel, name, x + 6, y + high // 2 + 3)
+        write(panel, f"{probability:.1%}", x + wide - 54, y + high // 2 + 3)
+
+    write(panel, f"value {values[-1]:.2f}   from {values.min():.2f} to {values.max():.2f}", 12, 332)
+    write(panel, "reward", 270, 332, GREEN)
+    write(panel, "lost life", 330, 332, GRAY)
+    spread = max(values.max() - values.min(), 1e-8)
+    xs = (12 + 3.8 * np.arange(len(values))).astype(int)
+    ys = (408 - 60 * (values - values.min()) / spread).astype(int)
+    for i in np.flatnonzero(np.diff(lives) < 0) + 1:
+        cv2.line(panel, (xs[i], 344), (xs[i], 412), GRAY)
+    cv2.polylines(panel, [np.stack([xs, ys], axis=1)], False, BLUE, 1, cv2.LINE_AA)
+    for i in np.flatnonzero(np.diff(scores)) + 1:
+        color = GREEN if scores[i] > scores[i - 1] else RED
+        cv2.circle(panel, (xs[i], ys[i]), 3, color, cv2.FILLED, cv2.LINE_AA)
+    return np.concatenate([game, panel], axis=1)
+
+
+def write(panel: np.ndarray, text: str, x: int, y: int, color=(235, 235, 235)) -> None:
+    cv2.putText(panel, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.4, color, 1, cv2.LINE_AA)
 
 
 def evaluate(checkpoint: dict, args: Args) -> None:
