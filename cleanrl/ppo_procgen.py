@@ -28,15 +28,9 @@ Details: core-1 to core-12, atari-9, cont-8, cont-9, impala, aux-1 (--anneal-cli
 
 import json
 import math
-import os
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Literal, NamedTuple
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it for products that repeat bit for bit
-os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 import gymnasium as gym
 import numpy as np
@@ -93,7 +87,7 @@ class Args:
     torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"  # auto: cuda if available
     num_threads: int | None = None  # CPU threads of torch, which affect rounding; None: torch's default
-    precision: Literal["fp32", "bf16"] = "fp32"  # of all but the last layers; bf16 is faster if the CPU has it
+    precision: Literal["fp32", "bf16"] = "fp32"  # bf16: faster if a CPU has it; in fp32 only GPU convolutions use TF32
 
     @property
     def batch_size(self) -> int:
@@ -129,8 +123,6 @@ class RunningStatistics:
         return {"mean": torch.tensor(self.mean), "var": torch.tensor(self.var), "count": self.count}
 
     def load_state_dict(self, state: dict) -> None:
-        if state["mean"].shape != self.mean.shape or state["var"].shape != self.mean.shape:
-            raise ValueError(f"statistics of shape {tuple(state['mean'].shape)} instead of {self.mean.shape}")
         self.mean = state["mean"].numpy()
         self.var = state["var"].numpy()
         self.count = state["count"]
@@ -142,28 +134,24 @@ class VectorEnv:
     Rewards are scaled by running statistics, which all copies share."""
 
     def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
-        self.make = partial(make_games, args, num_envs, render_mode)
+        self.vector = Games(args, num_envs, render_mode)
         self.observation_space = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
         self.action_space = gym.spaces.Discrete(15)
-        self.vector = SimpleNamespace(envs=[], metadata={"render_fps": 15})  # reset makes the games
         self.gamma = args.reward_gamma
         self.return_statistics = RunningStatistics(())  # of the discounted sums of the rewards of the episodes so far
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Makes N games, which take the first seed for all of them. Returns observations (N, 64, 64, 3)."""
-        self.vector = self.make(seeds[0])
+        """Starts an episode in each game. The first seed is for all of them. Returns observations (N, 64, 64, 3)."""
         self.discounted_returns = np.zeros(len(seeds))
         self.episodic_returns = np.zeros(len(seeds))
         self.episodic_lengths = np.zeros(len(seeds), np.int64)
-        _, observations, _ = self.vector.observe()
-        return observations["rgb"]
+        return self.vector.reset(seeds[0])
 
     def step(self, actions: np.ndarray):
         """Takes actions (N,). Returns observations (N, 64, 64, 3); rewards (N,); dones (N,), 1 at true ends and time
         limits; an empty dict, since Procgen doesn't tell which ends are time limits; "r", the return, and "l", the
         length, of each episode that ended."""
-        self.vector.act(actions)
-        rewards, observations, dones = self.vector.observe()
+        observations, rewards, dones = self.vector.step(actions)
         self.episodic_returns += rewards
         self.episodic_lengths += 1
         episodes = []
@@ -174,8 +162,9 @@ class VectorEnv:
         self.discounted_returns = self.gamma * self.discounted_returns + rewards
         self.return_statistics.update(self.discounted_returns)
         self.discounted_returns[dones] = 0.0
-        rewards = (rewards / np.sqrt(self.return_statistics.var + 1e-8)).clip(-10.0, 10.0)  # [cont-8] [cont-9]
-        return observations["rgb"], rewards, dones.astype(np.float32), {}, episodes
+        scaled = rewards / np.sqrt(self.return_statistics.var + 1e-8)  # [cont-8] scaled rewards
+        rewards = scaled.clip(-10.0, 10.0)  # [cont-9] clipped rewards
+        return observations, rewards, dones.astype(np.float32), {}, episodes
 
     def state_dict(self) -> dict:
         return {"returns": self.return_statistics.state_dict()}
@@ -184,12 +173,12 @@ class VectorEnv:
         self.return_statistics.load_state_dict(state["returns"])
 
     def close(self) -> None:
-        self.vector = None  # Procgen's threads end with it
+        self.vector.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------- Agent
 def layer_init(layer: nn.Module, gain: float = math.sqrt(2)) -> nn.Module:
-    nn.init.orthogonal_(layer.weight, gain)  # [core-2]
+    nn.init.orthogonal_(layer.weight, gain)  # [core-2] orthogonal weights
     nn.init.zeros_(layer.bias)
     return layer
 
@@ -215,7 +204,7 @@ class Agent(nn.Module):
         super().__init__()
         self.num_actions = int(envs.action_space.n)
         layers = []
-        for inputs, depth in ((3, 16), (16, 32), (32, 32)):  # [impala]
+        for inputs, depth in ((3, 16), (16, 32), (32, 32)):  # [impala] residual CNN
             layers += [glorot_init(nn.Conv2d(inputs, depth, 3, padding=1)), nn.MaxPool2d(3, stride=2, padding=1)]
             layers += [ResidualBlock(depth), ResidualBlock(depth)]  # (M, 16, 32, 32), (M, 32, 16, 16), (M, 32, 8, 8)
         layers += [nn.Flatten(), nn.ReLU(), glorot_init(nn.Linear(32 * 8 * 8, 256)), nn.ReLU()]
@@ -228,7 +217,7 @@ class Agent(nn.Module):
     def forward(self, obs: torch.Tensor):
         """Log-probs of all A actions, (M, A), and values, (M,), at observations (M, 64, 64, 3) of bytes. This is the
         policy: acting, learning and evaluation all go through here."""
-        images = obs.movedim(-1, 1).to(self.dtype) / self.obs_max  # [atari-9]
+        images = obs.movedim(-1, 1).to(self.dtype) / self.obs_max  # [atari-9] scaled to 0..1
         with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             hidden = self.network(images)  # (M, 256)
         hidden = hidden.float()
@@ -242,14 +231,10 @@ class Agent(nn.Module):
         """Standard Gumbel noise, (*shape, A). One call draws it for a whole rollout, which is faster than per step."""
         return -torch.empty(*shape, self.num_actions).exponential_().log()
 
-    def get_action(self, obs: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Actions drawn from the policy, (M,): adding Gumbel noise (M, A) to the log-probs and taking the largest is a
-        draw from the softmax (the Gumbel-max trick). With zeros (--deterministic), it is the most probable action."""
-        actions, _, _ = self.get_action_and_value(obs, noise)
-        return actions
-
     def get_action_and_value(self, obs: torch.Tensor, noise: torch.Tensor):
-        """Actions as above, their log-probs and the values, (M,) each: one forward pass gives all three."""
+        """Actions drawn from the policy, their log-probs and the values, (M,) each. Adding Gumbel noise (M, A) to the
+        log-probs and taking the largest is a draw from the softmax (the Gumbel-max trick). With zeros
+        (--deterministic), it is the most probable action."""
         log_probs, value = self(obs)
         actions = (log_probs + noise).argmax(-1)
         log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
@@ -285,7 +270,7 @@ def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae
     decays = gamma * gae_lambda * continues
     advantages = np.zeros_like(rewards)
     advantage = np.zeros_like(next_value)
-    for t in reversed(range(len(rewards))):  # [core-5]
+    for t in reversed(range(len(rewards))):  # [core-5] GAE
         advantage = deltas[t] + decays[t] * advantage
         advantages[t] = advantage
     return advantages, advantages + values
@@ -298,19 +283,19 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     over the minibatches of an update are logged.
     """
     advantages = mb.advantages
-    if args.norm_adv:  # [core-7]
+    if args.norm_adv:  # [core-7] normalized advantages
         advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
     log_ratio = log_prob - mb.log_probs
     ratio = log_ratio.exp()
     clipped_ratio = ratio.clamp(1 - clip_coef, 1 + clip_coef)
-    policy_loss = -torch.min(advantages * ratio, advantages * clipped_ratio).mean()  # [core-8]
+    policy_loss = -torch.min(advantages * ratio, advantages * clipped_ratio).mean()  # [core-8] clipped policy loss
     squared_error = (value - mb.returns).square()
-    if args.clip_vloss:  # [core-9]
+    if args.clip_vloss:  # [core-9] clipped value loss
         clipped_value = mb.values + (value - mb.values).clamp(-clip_coef, clip_coef)
         squared_error = torch.max(squared_error, (clipped_value - mb.returns).square())
     value_loss = 0.5 * squared_error.mean()
-    loss = policy_loss - args.ent_coef * entropy.mean() + args.vf_coef * value_loss  # [core-10]
-    with torch.no_grad():  # [core-12]
+    loss = policy_loss - args.ent_coef * entropy.mean() + args.vf_coef * value_loss  # [core-10] one loss, entropy bonus
+    with torch.no_grad():  # [core-12] what to watch
         metrics = {
             "losses/value_loss": value_loss,
             "losses/policy_loss": policy_loss,
@@ -330,7 +315,7 @@ def train(args: Args, run: "Run") -> None:
     torch.manual_seed(args.seed)  # for the initial weights
     agent = Agent(envs, args).to(device)
     parameters = list(agent.parameters())
-    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3]
+    optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3] Adam's epsilon
     initial_rates = [group["lr"] for group in optimizer.param_groups]
     run.keep(model=agent, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
 
@@ -346,10 +331,10 @@ def train(args: Args, run: "Run") -> None:
     for update, fresh_episodes in run.updates():
         # Anneal
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
-        clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
+        clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1] annealed clip range
         for group, rate in zip(optimizer.param_groups, initial_rates):
             if args.anneal_lr:  # --no-anneal-lr leaves the rate to a scheduler
-                group["lr"] = rate * remaining  # [core-4]
+                group["lr"] = rate * remaining  # [core-4] annealed rate
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
@@ -358,12 +343,12 @@ def train(args: Args, run: "Run") -> None:
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # keeps forward's bf16 weights cached
-            for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
+            for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
                 obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate uses only these
                 dones[step] = next_done
                 actions[step], log_probs[step], acted_values[step] = agent.get_action_and_value(obs[step], noise[step])
                 next_obs, rewards[step], next_done, _, episodes = envs.step(actions[step].cpu().numpy())
-                run.note(rewards[step], episodes)
+                run.note(next_obs, rewards[step], episodes)
             next_value = agent.get_value(torch.from_numpy(next_obs).to(device)).cpu().numpy()
 
         # Advantages
@@ -377,17 +362,18 @@ def train(args: Args, run: "Run") -> None:
         # Learn, in epochs of minibatches
         logged = []  # metrics of each minibatch
         for _ in range(args.update_epochs):
-            for indices in torch.randperm(args.batch_size, device=device).split(M):  # [core-6]
+            epoch_start = len(logged)
+            for indices in torch.randperm(args.batch_size, device=device).split(M):  # [core-6] shuffled minibatches
                 mb = Batch(*(x.index_select(0, indices) for x in batch))  # faster than x[indices]
                 log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
                 loss, mb_metrics = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
                 optimizer.zero_grad()
                 loss.backward()
-                nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11]
+                nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11] gradient's norm
                 optimizer.step()
                 logged.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_metrics.items()})
-            epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[-args.num_minibatches :]]).mean()
-            if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
+            epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[epoch_start:]]).mean()
+            if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3] early stop
                 break
 
         # Log
@@ -402,26 +388,27 @@ def train(args: Args, run: "Run") -> None:
 
 # ======================================================================== The run: nothing below is about PPO
 
+import csv
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import random
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 import time
-import traceback
-from collections.abc import Iterator
-from contextlib import closing, suppress
-from dataclasses import asdict, fields, replace
-from typing import NoReturn
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
 
 import filelock  # comes with torch
 import imageio.v2 as imageio
+import torch._dynamo  # loads Triton, which crashes where Mesa, which draws for MuJoCo, was loaded before
 from torch.utils.tensorboard import SummaryWriter
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it for bits that repeat
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 NO_LEVEL = 2**31 - 1  # levels are numbered from 0 to the one before
 MODES = {  # the games that have it
@@ -429,18 +416,21 @@ MODES = {  # the games that have it
     "memory": ["caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"],
     "exploration": ["caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja"],
 }
-PICTURES = True  # whether this script learns from pictures
-LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos cut an episode off
-RANGES = {  # smallest and largest value of options, also of the other scripts'
-    **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
-    **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
-    **dict.fromkeys(("num_levels", "start_level", "eval_num_levels", "eval_start_level"), (0, NO_LEVEL)),
-    **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
-    **dict.fromkeys(("gamma", "gae_lambda", "reward_gamma"), (0, 1)),
-    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef"), (0, sys.maxsize)),
-    "max_grad_norm": (0, math.inf),
-    **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
-}
+LONG_EPISODE = 5_000  # steps after which players say that an episode is long
+LONGEST_EPISODE = 30_000  # steps after which they give up
+LONGEST_UNSAVED = 600  # seconds of training that a crash costs at most
+RANGES = [  # names of options, and their smallest and largest value
+    (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
+    (["num_threads", "checkpoints", "episodes"], 1, sys.maxsize),
+    (["seed", "learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl"], 0, sys.maxsize),
+    (["num_levels", "start_level", "eval_num_levels", "eval_start_level"], 0, NO_LEVEL),
+    (["gamma", "reward_gamma", "gae_lambda"], 0, 1),
+    (["max_grad_norm"], 0, math.inf),
+]
+
+
+class UserError(ValueError):
+    """What the user can fix: it costs one line and status 2."""
 
 
 # ----------------------------------------------------------------------------------------------- Environments
@@ -452,19 +442,47 @@ def load_procgen():
         notices.clear()  # Procgen imports the old gym, which would say at length that it is old
         import procgen.env
     except ImportError as error:
-        raise ImportError(f"{error}; pip install --no-deps -r requirements-procgen.txt") from error
+        raise UserError(f"{error}; pip install --no-deps -r requirements-procgen.txt") from error
     return procgen.env
 
 
-def make_games(args: Args, num_envs: int, render_mode: str | None, seed: int):
-    """N copies of the game, on the levels that the arguments name."""
-    options = {"env_name": args.env_id, "distribution_mode": args.distribution_mode, "render_mode": render_mode}
-    if args.distribution_mode != "exploration":  # which has one level, its own
-        levels = level_range(args.start_level, args.num_levels)
-        options.update(start_level=levels.start, num_levels=len(levels))
-    options.update(json.loads(args.env_kwargs))
-    options.update(num=num_envs, rand_seed=seed, num_threads=args.num_threads)
-    return load_procgen().ProcgenGym3Env(**options)
+class Games:
+    """N copies of a game, on the levels that args name, with what players use of a Gymnasium vector."""
+
+    def __init__(self, args: Args, num_envs: int, render_mode: str | None):
+        self.metadata = {"render_fps": 15}
+        self.envs = []  # no Gymnasium environment, whose wrappers a player would freeze
+        self.games = None  # reset makes them
+        self.options = {
+            "num": num_envs,
+            "env_name": args.env_id,
+            "distribution_mode": args.distribution_mode,
+            "num_threads": args.num_threads or torch.get_num_threads(),
+            "render_mode": render_mode,
+        }
+        if args.distribution_mode != "exploration":  # which has one level, its own
+            levels = level_range(args.start_level, args.num_levels)
+            self.options.update(start_level=levels.start, num_levels=len(levels))
+        self.env_kwargs = json.loads(args.env_kwargs)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Makes the games anew, since they take a seed, of 31 bits, only then."""
+        make = load_procgen().ProcgenGym3Env
+        self.games = make(rand_seed=seed % 2**31, **self.options, **self.env_kwargs)
+        _, observations, _ = self.games.observe()
+        return observations["rgb"]
+
+    def step(self, actions: np.ndarray):
+        self.games.act(actions)
+        rewards, observations, dones = self.games.observe()
+        return observations["rgb"], rewards, dones
+
+    def render(self) -> list[np.ndarray]:
+        """Each game as people see it, (512, 512, 3) bytes."""
+        return [info["rgb"] for info in self.games.get_info()]
+
+    def close(self) -> None:
+        self.games = None  # their threads end with them
 
 
 def level_range(first: int, number: int) -> range:
@@ -474,202 +492,515 @@ def level_range(first: int, number: int) -> range:
 
 def test_levels(args: Args) -> Args:
     """The arguments of an evaluation on the test levels."""
-    return replace(args, start_level=args.eval_start_level, num_levels=args.eval_num_levels)
+    levels = {"start_level": args.eval_start_level, "num_levels": args.eval_num_levels}
+    return replace(args, **levels, eval_start_level=None, eval_num_levels=0)
 
 
 def check_levels(args: Args) -> None:
-    """Raises ValueError if the game or its levels don't exist, or if test levels are trained on."""
+    """Raises UserError if the game or its levels don't exist, or if test levels are trained on."""
     games = MODES.get(args.distribution_mode, load_procgen().ENV_NAMES)
     if args.env_id not in games:  # Procgen would end the whole process
-        raise ValueError(f"the games with --distribution-mode {args.distribution_mode} are {', '.join(games)}")
-    for name in ("distribution_mode", "start_level", "num_levels"):
-        if name in json.loads(args.env_kwargs):
-            raise ValueError(f"--env-kwargs sets {name}; use --{name.replace('_', '-')}")
+        raise UserError(f"the games with --distribution-mode {args.distribution_mode} are {', '.join(games)}")
     asked = (args.start_level, args.num_levels, args.eval_start_level, args.eval_num_levels)
     if args.distribution_mode == "exploration":
         if asked != (0, 0, None, 0):
-            raise ValueError("--distribution-mode exploration has one level, its own; leave out all other levels")
+            raise UserError("--distribution-mode exploration has its own level; leave out all other levels")
         return
     training = level_range(args.start_level, args.num_levels)
     test = range(0)
     if args.eval_start_level is not None:
         test = level_range(args.eval_start_level, args.eval_num_levels)
     elif args.eval_num_levels > 0:
-        raise ValueError("--eval-num-levels needs --eval-start-level, the first of them")
+        raise UserError("--eval-num-levels needs --eval-start-level, the first of them")
     for levels in (training, test):
         if levels.stop > NO_LEVEL or levels.start >= NO_LEVEL:
-            raise ValueError(f"levels {levels.start} to {levels.stop - 1}: Procgen's last is {NO_LEVEL - 1}")
+            raise UserError(f"levels {levels.start} to {levels.stop - 1}: Procgen's last is {NO_LEVEL - 1}")
     if max(training.start, test.start) < min(training.stop, test.stop):
-        raise ValueError("trains on some of the test levels; test others, or train on few, say --num-levels 200")
-
-
-def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
-    """Lets NormalizeObservation and NormalizeReward use what they have learned, and learn nothing more."""
-    for env in vector.envs:
-        while isinstance(env, gym.Wrapper):
-            if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
-                env.update_running_mean = False
-            env = env.env
-
-
-def picture(envs: VectorEnv) -> np.ndarray:
-    """The first game as people see it, (512, 512, 3) bytes."""
-    return envs.vector.get_info()[0]["rgb"]
-
-
-def return_so_far(envs: VectorEnv) -> float:
-    """The return of the first environment's episode until now."""
-    return float(envs.episodic_returns[0])
+        raise UserError("trains on some of the test levels; test others, or train on fewer (--num-levels)")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
-class Player:
-    """A trained agent and an environment of its own, as --evaluate, videos and other programs use them.
+class Player(VectorEnv):
+    """An environment and a trained agent that acts in it.
 
     player = load("runs/RUN")
-    obs = player.reset(seed=1)
+    obs = player.reset([1])  # a seed
     obs, rewards, dones, _, episodes = player.step(player.act(obs))
     """
 
     def __init__(self, checkpoint: dict, args: Args, render_mode: str | None = None):
-        self.deterministic = args.deterministic
-        self.device = torch.device(args.device)
-        self.envs = VectorEnv(args, 1, render_mode)
-        self.agent = Agent(self.envs, args).to(self.device)
+        super().__init__(args, 1, render_mode)
+        self.args = args
+        self.agent = Agent(self, args).to(args.device)
         self.agent.eval()
-        restore(checkpoint, model=self.agent, envs=self.envs)
-        freeze_statistics(self.envs.vector)
-
-    def reset(self, seed: int) -> np.ndarray:
-        """Begins an episode. Returns observations (1, ...), as the agent gets them."""
-        self.envs.is_new = True  # the same environment plays all episodes
-        return self.envs.reset([seed])
+        load_state(self.agent, checkpoint, "model")
+        load_state(self, checkpoint, "envs")
+        for env in self.vector.envs:
+            while isinstance(env, gym.Wrapper):
+                env.update_running_mean = False  # NormalizeObservation and NormalizeReward learn no more
+                env = env.env
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """Actions (1, ...) at observations (1, ...), for step."""
-        noise = self.agent.draw_noise(1).to(self.device)
-        if self.deterministic:
+        noise = self.agent.draw_noise(1).to(self.args.device)
+        if self.args.deterministic:
             noise = torch.zeros_like(noise)
         with torch.no_grad():
-            return self.agent.get_action(torch.from_numpy(obs).to(self.device), noise).cpu().numpy()
-
-    def step(self, actions: np.ndarray):
-        """As VectorEnv.step; when an episode ends, the next one begins."""
-        return self.envs.step(actions)
-
-    def close(self) -> None:
-        self.envs.close()
-
-    def picture(self) -> np.ndarray:
-        """What a video shows of this moment, (height, width, 3) bytes."""
-        return picture(self.envs)
-
-    def play(self, seed: int, writer=None) -> dict:
-        """Plays an episode, with pictures for a video's writer. Returns its return "r" and length "l"."""
-        obs = self.reset(seed)
-        for _ in range(LONGEST_EPISODE):
-            if writer:
-                writer.append_data(self.picture())
-            obs, _, _, _, episodes = self.step(self.act(obs))
-            if episodes:
-                return episodes[0]
-        total = return_so_far(self.envs)
-        print(f"episode stopped after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
-        return {"r": total, "l": LONGEST_EPISODE}
+            obs = torch.from_numpy(obs).to(self.args.device)
+            actions, _, _ = self.agent.get_action_and_value(obs, noise)
+        return actions.cpu().numpy()
 
 
 def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
-    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True.
-
-    Sets torch's threads and draws actions from torch's generator. Raises ValueError if there is no such agent.
-    """
-    if render_mode == "human":
-        os.environ.pop("SDL_VIDEODRIVER", None)  # pygame opens a window
-    try:
-        checkpoint = load_checkpoint(Path(run))
-        args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
-        prepare(args)
-        return Player(checkpoint, args, render_mode)
-    except SystemExit:
-        raise ValueError(f"{run}: can't be loaded; the line above says why") from None
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    checkpoint = load_checkpoint(Path(run))
+    return Player(checkpoint, replace(checkpoint["args"], **{"device": "cpu", **options}), render_mode)
 
 
-def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
-    """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
-    with closing(Player(checkpoint, args, "rgb_array" if video else None)) as player:
-        seeds = episode_seeds(args, episodes)
+def play(player: Player, seed: int, video: Path | None = None) -> dict:
+    """Plays an episode. Returns its return "r" and length "l". `video`: an mp4, whole or not there at all."""
+    torch.manual_seed(seed)
+    obs = player.reset([seed])
+    with ExitStack() as closing:
         if video:
-            yield film(player, seeds.pop(0), video)
-        for seed in seeds:
-            yield player.play(seed)
+            unfinished = video.with_suffix(".tmp.mp4")
+            closing.callback(unfinished.unlink, missing_ok=True)
+            fps = player.vector.metadata.get("render_fps", 30)
+            writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
+            closing.callback(writer.close)
+        for step in range(LONGEST_EPISODE):
+            if step == LONG_EPISODE:
+                print(f"{step:,} steps in an episode; it is given up after {LONGEST_EPISODE:,}", flush=True)
+            if video:
+                writer.append_data(player.vector.render()[0])
+            obs, _, _, _, episodes = player.step(player.act(obs))
+            if episodes:
+                break
+        else:
+            raise UserError(f"an episode has not ended after {LONGEST_EPISODE:,} steps; limit it in make_env")
+        if video:
+            writer.close()
+            unfinished.replace(video)
+    return episodes[0]
 
 
-def film(player: Player, seed: int, video: Path) -> dict:
-    """Plays an episode, and records it."""
-    unfinished = video.with_suffix(".tmp.mp4")
-    fps = player.envs.vector.metadata.get("render_fps", 30)
+def evaluate(checkpoint: dict, args: Args, name: str = "evaluation") -> None:
+    """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder. With
+    --eval-start-level, as many on test levels follow, with files of their own."""
+    path = checkpoint["path"]
+    folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    player = Player(checkpoint, args, "rgb_array" if args.capture_video else None)
+    rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
+    returns = []
+    seeds = np.random.SeedSequence([args.seed, 0]).generate_state(args.episodes)  # updates begin with 1
+    for number, seed in enumerate(seeds.tolist(), start=1):
+        video = folder / f"{name}.mp4" if args.capture_video and number == 1 else None
+        episode = play(player, seed, video)
+        print(f"episode {number}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
+        rows.append(f"{path.name},{args.seed},{number},{episode['r']},{episode['l']}")
+        returns.append(episode["r"])
+    player.close()
+    print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
+    (folder / f"{name}.csv").write_text("\n".join(rows) + "\n", "utf-8")
+    if args.eval_start_level is not None:
+        print("on the test levels, which training never saw:")
+        evaluate(checkpoint, test_levels(args), f"{name}_test_levels")
+
+
+# -------------------------------------------------------------------------------------------------------- Run
+class Run:
+    """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
+
+    def __init__(self, args: Args, checkpoint: dict | None = None):
+        self.args = args
+        self.checkpoint = checkpoint  # the last one, to go on from or to record
+        self.update = checkpoint["update"] if checkpoint else 0
+        self.global_step = checkpoint["global_step"] if checkpoint else 0
+        self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
+        self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
+        self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by the first row
+        self.episodes = []  # that ended in this update
+        self.rewards = []  # of each step in this update
+        self.kept = {}
+        self.stop_signal = None
+        self.last_status = -math.inf
+        self.closing = ExitStack()  # what has to be closed in the end
+
+    def keep(self, **objects) -> None:
+        """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        self.kept.update(objects)
+        if self.checkpoint is None:
+            return
+        is_new = self.args.learning_rate != self.checkpoint["args"].learning_rate
+        for name, thing in objects.items():
+            rates = [group["lr"] for group in getattr(thing, "param_groups", [])]
+            load_state(thing, self.checkpoint, name)
+            for i, rate in enumerate(rates):
+                if is_new and rate == self.args.learning_rate:  # other groups have their own
+                    thing.param_groups[i]["lr"] = rate
+
+    def updates(self):
+        """Yields the number of each update to do, and whether it has to start with fresh episodes: the first
+        one has to, since checkpoints hold no half-played ones; with --exact-resume, so has each one after a
+        checkpoint, and the run ends with the same bits, whether it was resumed there or not."""
+        args = self.args
+        self.open()
+        count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
+        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
+        if self.checkpoint is None:
+            self.save(is_interim=True)  # there is always one to go on from
+        fresh_episodes = True
+        while self.update < args.num_updates and self.stop_signal is None:
+            self.update += 1
+            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
+            yield self.update, fresh_episodes
+            self.seconds = time.perf_counter() - self.start_time
+            if self.update < args.num_updates:
+                self.show_status()
+            fresh_episodes = args.exact_resume and self.update in planned
+            unsaved = self.seconds - self.checkpoint["seconds"]
+            if self.update in planned:
+                self.save()
+                if args.capture_video and self.stop_signal is None:
+                    self.record_video()
+            elif unsaved > LONGEST_UNSAVED and not args.exact_resume:  # there, only planned ones are exact
+                self.save(is_interim=True)
+
+    def finish(self) -> None:
+        """Saves what was learned after the last checkpoint, and says how to go on."""
+        is_saved = self.checkpoint["update"] == self.update
+        if not is_saved and not (self.stop_signal and self.args.exact_resume):
+            self.save()
+        if self.update > 0:
+            self.show_status(last=True)
+        self.kept["envs"].close()
+        print(f"run folder: {self.folder}")
+        command = shlex.join(["python", Path(sys.argv[0]).as_posix()])
+        folder = shlex.quote(self.folder.as_posix())
+        if self.stop_signal and self.update < self.args.num_updates:
+            self.write_end("stopped")
+            print(f"stopped; go on with: {command} --resume {folder}")
+            sys.exit(128 + self.stop_signal)
+        self.write_end("whole" if self.update >= self.args.num_updates else "break")
+        print(f"play it: {command} --evaluate {folder}")
+
+    def write_end(self, how: str) -> None:
+        """Records the end for other programs: whole, by a break in train, stopped by a signal, diverged."""
+        text = json.dumps({"end": how, "update": self.update, "global_step": self.global_step})
+        (self.folder / "end.json").write_text(text, "utf-8")
+
+    def open(self) -> None:
+        """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
+        args = self.args
+        self.folder = Path(args.resume) if args.resume else create_run_folder(args)
+        self.closing.enter_context(filelock.FileLock(self.folder / "lock", blocking=False))
+        (self.folder / "end.json").unlink(missing_ok=True)
+        if self.checkpoint:
+            for name, size in self.checkpoint["log_sizes"].items():
+                os.truncate(self.folder / name, size)
+            arguments = json.dumps(asdict(args), indent=2)
+            (self.folder / f"resumed_after_{self.update}.json").write_text(arguments, "utf-8")
+        if args.track:
+            import wandb
+
+            where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "resume": "allow"}
+            name = {"name": self.folder.name, "id": self.folder.name}
+            tracker = wandb.init(**where, **name, config=asdict(args), sync_tensorboard=True)
+            self.closing.callback(tracker.finish)
+        self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
+        table = "|name|value|\n|-|-|\n"
+        table += "\n".join(f"|{name}|{value}|" for name, value in asdict(args).items())
+        self.tensorboard.add_text("hyperparameters", table, self.global_step)
+        self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
+        self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
+        for file in (self.tensorboard, self.metrics_file, self.episodes_file):
+            self.closing.enter_context(file)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.signal(number, self.request_stop)
+            self.closing.callback(signal.signal, number, handler)
+        print(f"{self.folder}: {args.num_updates} updates, {self.update} done; {args.device}", flush=True)
+
+    def request_stop(self, number: int, frame) -> None:
+        self.stop_signal = number
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        with suppress(OSError):  # nobody may read it any more
+            os.write(2, b"\nstopping after this update\n")
+
+    def note(self, obs: np.ndarray, rewards: np.ndarray, episodes: list[dict]) -> None:
+        """Counts a step of all environments, checks what it returned, and writes down episodes that ended."""
+        for name, values in (("observation", obs), ("reward", rewards)):
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                number = np.argwhere(~np.isfinite(values))[0][0]
+                raise UserError(f"update {self.update}, environment {number}: its {name} is not finite")
+        self.global_step += self.args.num_envs
+        self.rewards += rewards.tolist()
+        self.episodes += episodes
+        for episode in episodes:
+            seconds = round(time.perf_counter() - self.start_time, 3)
+            print(self.global_step, episode["r"], episode["l"], seconds, sep=",", file=self.episodes_file)
+
+    def log(self, metrics: dict[str, float]) -> None:
+        """Writes the metrics of this update to TensorBoard and, as one row, to metrics.csv."""
+        weights = nn.utils.parameters_to_vector(self.kept["model"].parameters())
+        if not weights.isfinite().all():
+            self.write_end("diverged")
+            raise UserError(f"update {self.update}: weights are not finite; try a smaller --learning-rate")
+        self.seconds = time.perf_counter() - self.start_time
+        returns = [episode["r"] for episode in self.episodes]
+        self.recent_returns = (self.recent_returns + returns)[-100:]
+        row = {
+            "global_step": self.global_step,
+            "charts/episodic_return": np.mean(returns or [math.nan]),
+            "charts/episodic_length": np.mean([episode["l"] for episode in self.episodes] or [math.nan]),
+            "charts/reward": np.mean(self.rewards),
+            "charts/SPS": self.global_step / self.seconds,
+            **{name: float(value) for name, value in metrics.items()},  # may be tensors
+        }
+        self.episodes = []
+        self.rewards = []
+        for name, value in row.items():
+            if "/" in name and not math.isnan(value):
+                self.tensorboard.add_scalar(name, value, self.global_step)
+        if not self.columns:
+            self.columns = list(row)
+            print(*self.columns, sep=",", file=self.metrics_file)
+        options = {"restval": math.nan, "extrasaction": "ignore", "lineterminator": "\n"}
+        csv.DictWriter(self.metrics_file, self.columns, **options).writerow(row)
+        self.metrics_file.flush()
+        self.episodes_file.flush()
+
+    def show_status(self, last: bool = False) -> None:
+        """A line that overwrites itself on a terminal; in a file, a line every 10 seconds."""
+        on_terminal = sys.stdout.isatty()
+        now = time.perf_counter()
+        if last or now - self.last_status > (0.2 if on_terminal else 10):
+            self.last_status = now
+            done = self.update / self.args.num_updates
+            minutes_left = (self.seconds / done - self.seconds) / 60
+            mean_return = np.mean(self.recent_returns or [math.nan])
+            speed = self.global_step / self.seconds
+            status = f"{done:4.0%}  step {self.global_step:,}  {speed:,.0f} steps/s  "
+            status += f"{minutes_left:.1f} min left  mean return {mean_return:,.2f}"
+            print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
+
+    def save(self, is_interim: bool = False) -> None:
+        """Writes a checkpoint, whole or not at all. An interim one is there until the next one is."""
+        self.tensorboard.flush()
+        state = {
+            "script": Path(__file__).stem,
+            "args": asdict(replace(self.args, resume=None)),
+            "update": self.update,
+            "global_step": self.global_step,
+            "seconds": self.seconds,
+            "is_interim": is_interim,
+            "recent_returns": self.recent_returns,
+            "columns": self.columns,
+            "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
+            **{name: thing.state_dict() for name, thing in self.kept.items()},
+        }
+        path = self.folder / "checkpoints" / f"{self.update}.pt"
+        with open(path.with_suffix(".tmp"), "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        path.with_suffix(".tmp").replace(path)
+        previous = self.checkpoint
+        self.checkpoint = load_checkpoint(path)
+        if previous and previous["is_interim"]:
+            previous["path"].unlink(missing_ok=True)
+
+    def record_video(self) -> None:
+        """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
+        try:
+            player = Player(self.checkpoint, self.args, "rgb_array")
+            play(player, self.args.seed, self.folder / "videos" / f"{self.update}.mp4")
+            player.close()
+        except Exception as error:  # other people's code can raise anything
+            print(f"warning: no video of update {self.update}: {error}", file=sys.stderr)
+
+
+def create_run_folder(args: Args) -> Path:
+    """Makes runs/{env_id}__{exp_name}__{seed}__{time}, with all that it takes to repeat the run."""
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__".replace("/", "_").replace(":", "_")
+    now = int(time.time())
+    while Path(f"runs/{name}{now}").exists():  # begun in the same second
+        now += 1
+    folder = Path(f"runs/{name}{now}")
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "videos").mkdir()
+    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
+    shutil.copy(__file__, folder)
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    config = {
+        "script": Path(__file__).stem,
+        "arguments": asdict(args),
+        "command": shlex.join(["python", *sys.argv]),
+        "versions": {package.name: package.version for package in importlib.metadata.distributions()},
+        "hardware": {"machine": platform.platform(), "cores": os.cpu_count(), "gpus": gpus},
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
+    return folder
+
+
+def load_checkpoint(path: Path) -> dict:
+    """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
+    if path.is_dir():
+        files = [file for file in path.glob("checkpoints/*.pt") if file.stem.isdigit()]
+        path = max(files, key=lambda file: int(file.stem), default=path / "checkpoints/*.pt")
     try:
-        with closing(imageio.get_writer(unfinished, fps=fps, macro_block_size=2)) as writer:
-            episode = player.play(seed, writer)
-        unfinished.replace(video)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return episode
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        script = checkpoint["script"]
+    except Exception as error:  # no file, or one that is something else, can raise anything
+        hint = "no checkpoint, or run.keep got more than tensors, numbers, strings, lists and dicts"
+        raise UserError(f"{path}: {type(error).__name__}: {hint}") from error
+    if script != Path(__file__).stem:
+        print(f"note: {path} was written by {script}.py")
+    args = {name: value for name, value in checkpoint["args"].items() if hasattr(Args, name)}
+    return {**checkpoint, "args": Args(**args), "path": path}
 
 
-# ------------------------------------------------------------------------------------------------------ Torch
-CHECKPOINT = ".pt"  # suffix of checkpoints
-OUT_OF_MEMORY = (MemoryError, torch.OutOfMemoryError)
+def load_state(thing, checkpoint: dict, name: str) -> None:
+    """Gives an object the state that a checkpoint has under this name."""
+    try:
+        thing.load_state_dict(checkpoint[name])
+    except (KeyError, RuntimeError, ValueError) as error:
+        text = f"{checkpoint['path']}: its {name} doesn't fit: {type(error).__name__}: {error}"
+        raise UserError(text) from error
 
 
-def write_state(state: dict, file) -> None:
-    torch.save(state, file)
+# ---------------------------------------------------------------------------------------------- Procgen's run
+class ProcgenRun(Run):
+    """With --eval-start-level, a run that plays on training and test levels at its checkpoints."""
+
+    def open(self) -> None:
+        super().open()
+        if self.checkpoint:  # a stop or a kill can have come before its evaluation
+            self.evaluate_levels()
+
+    def save(self, is_interim: bool = False) -> None:
+        super().save(is_interim)
+        self.evaluate_levels()
+
+    def evaluate_levels(self) -> None:
+        """Brings levels.csv up to this checkpoint, unless it is an interim one: a row an episode."""
+        if self.args.eval_start_level is None or self.checkpoint["is_interim"]:
+            return
+        path = self.folder / "levels.csv"
+        rows = ["global_step,levels,episodic_return,episodic_length"]
+        if path.exists():
+            for row in path.read_text("utf-8").splitlines()[1:]:
+                if int(row.partition(",")[0]) < self.global_step:  # a resumed run plays the others again
+                    rows.append(row)
+        seeds = np.random.SeedSequence([self.args.seed, 0]).generate_state(self.args.episodes)  # --evaluate's
+        for levels, args in (("training", self.args), ("test", test_levels(self.args))):
+            player = Player(self.checkpoint, args)
+            returns = []
+            for seed in seeds.tolist():
+                if self.stop_signal:  # when the run goes on, it plays them all
+                    return
+                episode = play(player, seed)
+                rows.append(f"{self.global_step},{levels},{episode['r']},{episode['l']}")
+                returns.append(episode["r"])
+            player.close()
+            result = f"mean return on the {levels} levels {np.mean(returns):.2f}"
+            print(f"step {self.global_step:,}: {result}", flush=True)
+        path.with_suffix(".tmp").write_text("\n".join(rows) + "\n", "utf-8")
+        path.with_suffix(".tmp").replace(path)
 
 
-def read_state(path: Path) -> dict:
-    """What write_state wrote. Runs no code that the file may hold."""
-    return torch.load(path, map_location="cpu", weights_only=True)
+# ------------------------------------------------------------------------------------------------------- Main
+def check_arguments(args: Args) -> None:
+    """Raises UserError at the first argument that cannot work, before anything is created."""
+    for names, least, most in RANGES:
+        for name in names:
+            value = getattr(args, name)
+            if value is not None and not least <= value <= most:  # nan is in no range
+                raise UserError(f"--{name.replace('_', '-')} {value}: must be from {least} to {most:g}")
+    batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
+    if args.batch_size % args.num_minibatches != 0:
+        raise UserError(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
+    if args.num_updates < 1:
+        raise UserError(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(args.device, True):
+        raise UserError(f"--device {args.device}: torch {torch.__version__} finds none; use --device cpu")
+    if args.track and importlib.util.find_spec("wandb") is None:
+        raise UserError("--track: needs another package: pip install wandb")
+    sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
+    registered = set(gym.registry)
+    try:
+        check_levels(args)
+        envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
+        envs.reset([0])
+        returned = envs.step(np.zeros(1, np.int64))[0].dtype
+        if returned != envs.observation_space.dtype:  # the rollout would cut them to whole numbers
+            declared = f"observation_space says {envs.observation_space.dtype}"
+            raise UserError(f"VectorEnv.step returns {returned}, but its {declared}; change both")
+        if args.capture_video and envs.vector.render()[0] is None:
+            raise UserError("draws no picture; omit --capture-video")
+        envs.close()
+    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
+        if args.debug:
+            raise
+        hint = ""
+        if isinstance(error, gym.error.UnregisteredEnv):
+            hint = "; ids of other packages are written module:Name-v0, Atari games are for ppo_atari.py"
+        ids = sorted(set(gym.registry) - registered)
+        if hint and ids:
+            hint = f"; its module registers {', '.join(ids)}"
+        what = f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}"
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        raise UserError(f"{what}: {kind}{error}{hint}") from error
 
 
-def is_finite(model: nn.Module) -> bool:
-    return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
+    """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
+    typed = sys.argv[1:] if words is None else words
+    devices = {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}  # as CleanRL's users type them
+    words = [devices.get(word, word) for word in typed]
+    args = tyro.cli(Args, description=__doc__, args=words)
+    if args.resume is None and args.evaluate is None:
+        return args, None
+    if args.resume is not None and not Path(args.resume).is_dir():
+        raise UserError(f"--resume {args.resume}: takes a run folder")
+    checkpoint = load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
+    saved = checkpoint["args"]
+    if args.evaluate is not None:  # it may happen on another machine
+        saved = replace(saved, device=Args.device, seed=Args.seed, capture_video=False, track=False)
+        # A run folder is trusted, since its script is there too; a lone checkpoint may be a stranger's
+        if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
+            raise UserError(f"its environment {saved.env_id} imports a module; add --env-id if you trust it")
+    return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
 
 
-def seed_others(*numbers: int) -> None:
-    """Seeds the generators that no script draws from, but perhaps the environments."""
-    seed = np.random.SeedSequence(numbers).generate_state(1).item()
-    random.seed(seed)
-    np.random.seed(seed)
-
-
-def episode_seeds(args: Args, episodes: int) -> list[int]:
-    """Seeds the random numbers of an evaluation, and draws a seed for each of its episodes."""
-    seed_others(args.seed, 0)
-    torch.manual_seed(np.random.SeedSequence([args.seed, 0]).generate_state(1).item())  # updates begin with 1
-    return torch.randint(2**31, (episodes,)).tolist()
-
-
-def resolve(args: Args) -> Args:
-    """The arguments with what this machine decides: the device for auto, torch's own number of threads for None."""
-    device = args.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    threads = args.num_threads or torch.get_num_threads()
-    return replace(args, device=device, num_threads=threads, total_timesteps=int(args.total_timesteps))
-
-
-def prepare(args: Args) -> str:
-    """Sets threads and determinism of this process. Returns what it computes on."""
-    keep_freed_memory()
-    report_slow_bf16(args)
-    torch.set_num_threads(args.num_threads)
+def main(args: Args, checkpoint: dict | None = None) -> Path | None:
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
+    if checkpoint is None and (args.resume is not None or args.evaluate is not None):
+        raise UserError("from a program, call main(*read_arguments(['--resume', folder]))")
+    check_arguments(args)
+    args = replace(args, total_timesteps=int(args.total_timesteps))
+    if args.device == "auto":
+        args.device = "cuda" if torch.cuda.is_available() else "cpu"
+    random.seed(args.seed)  # some environments draw from Python's and numpy's own generators
+    np.random.seed(args.seed)
+    torch.set_num_threads(args.num_threads or torch.get_num_threads())
     torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
-    threads = f"CPU, {args.num_threads} threads" if args.num_threads > 1 else "CPU, 1 thread"
-    return torch.cuda.get_device_name() if args.device == "cuda" else threads
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it is for finding bugs, and takes time
+    keep_freed_memory()
+    if args.evaluate is not None:
+        evaluate(checkpoint, args)
+        return None
+    if checkpoint and checkpoint["args"].batch_size != args.batch_size:
+        raise UserError("--num-envs and --num-steps: their product, which counts updates, cannot change")
+    run = ProcgenRun(args, checkpoint)
+    with run.closing:
+        train(args, run)
+        run.finish()
+    return run.folder
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc, the C library of most Linuxes, use large blocks of memory again instead of asking for new ones."""
+    """Lets glibc, the C library of most Linuxes, use large blocks again instead of asking for new ones."""
     if platform.libc_ver()[0] == "glibc":
         import ctypes
 
@@ -678,628 +1009,11 @@ def keep_freed_memory() -> None:
         glibc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
-def report_slow_bf16(args: Args) -> None:
-    """Says that this processor has no instructions for bfloat16: without them it is several times slower than fp32."""
-    if args.precision == "bf16" and args.device == "cpu":
-        capabilities = torch.cpu.get_capabilities()
-        if not any("bf16" in name and has for name, has in capabilities.items()):
-            print("--precision bf16 is slow on this CPU, which has no instructions for it; use the default, fp32")
-
-
-def check_device(args: Args) -> None:
-    if args.device == "cuda" and not torch.cuda.is_available():
-        fail(f"--device cuda: torch {torch.__version__} finds no GPU; use --device cpu, or another torch")
-    if args.device == "mps" and not torch.backends.mps.is_available():
-        fail("--device mps: torch finds no Apple GPU; use --device cpu")
-    # Loads Triton, where torch has it: after Mesa, which draws for MuJoCo and others, loading it would crash
-    importlib.import_module("torch._dynamo")
-
-
-# -------------------------------------------------------------------------------------------------------- Run
-class Run:
-    """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
-
-    def __init__(self, args: Args, checkpoint: dict | None = None):
-        self.typed = args  # as checkpoints keep them; in self.args, this machine has decided "auto" and None
-        self.args = resolve(args)
-        self.machine = prepare(self.args)
-        seed_others(self.args.seed)  # before environments are made
-        self.checkpoint = checkpoint  # the last one, to go on from or to record
-        self.update = checkpoint["update"] if checkpoint else 0
-        self.is_saved = True  # whether nothing was learned since the last checkpoint
-        self.global_step = checkpoint["global_step"] if checkpoint else 0
-        self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
-        self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
-        self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
-        self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
-        self.rewards = []  # of each step in this update
-        self.kept = {}
-        self.optimizer_options = {}  # as the script gives them, by what is kept
-        self.folder = None
-        self.tracker = None
-        self.stop_signal = None
-        self.signal_handlers = {}
-        self.last_status = -math.inf
-        self.told_no_end = False
-        self.launcher = ["python"]
-
-    def keep(self, **objects) -> None:
-        """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
-        for name, thing in objects.items():
-            if not hasattr(thing, "state_dict"):
-                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; keep an object that has one")
-        self.kept.update(objects)
-        self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
-        if self.checkpoint:
-            restore(self.checkpoint, **objects)
-
-    def updates(self) -> Iterator[tuple[int, bool]]:
-        """Yields the number of each update to do, and whether it has to start with fresh episodes.
-
-        The first one has to: a resumed run has no half-played episodes. With --exact-resume each one after a
-        checkpoint has to, so that a run ends with the same bits, whether it was resumed there or not.
-        """
-        args = self.args
-        self.open()
-        steps = args.num_updates * args.num_steps  # of each environment
-        count = args.checkpoints or max(1, min(10, steps // 10_000))
-        count = min(count, args.num_updates)
-        planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
-        fresh_episodes = True
-        while self.update < args.num_updates:
-            self.update += 1
-            seed_others(args.seed, self.update)
-            self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
-            self.is_saved = False
-            yield self.update, fresh_episodes
-            self.seconds = time.perf_counter() - self.start_time
-            stop = self.stop_signal is not None  # asked once, since a signal can come at any line
-            is_planned = self.update in planned
-            # With --exact-resume only what was planned is saved: after another checkpoint, a resumed run would begin
-            # fresh episodes where an undisturbed one goes on with its own
-            if is_planned or (stop and not args.exact_resume):
-                self.save()
-                self.is_saved = True
-            last = self.update == args.num_updates
-            self.show_status(last=stop or last)
-            if stop and not last:
-                self.leave()
-            if is_planned and args.capture_video:
-                self.record_video()
-            fresh_episodes = is_planned and args.exact_resume
-
-    def finish(self) -> None:
-        """Says where the run is; saves it first, if train has ended it between two checkpoints."""
-        if not self.is_saved:
-            self.save()
-            self.show_status(last=True)
-        print(f"run folder: {self.folder}")
-
-    def leave(self) -> None:
-        """Ends the process after a stop signal, with the command that goes on."""
-        if self.checkpoint:
-            script = Path(sys.argv[0]).as_posix()
-            command = shlex.join([*self.launcher, script, "--resume", self.folder.as_posix()])
-            print(f"stopped; update {self.checkpoint['update']} is saved, go on with: {command}")
-        else:
-            print("stopped before the first checkpoint: nothing is saved")
-        sys.exit(128 + self.stop_signal)
-
-    def open(self) -> None:
-        """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
-        resumed = self.args.resume is not None
-        if resumed:
-            self.folder = Path(self.args.resume)
-        else:
-            self.folder = create_run_folder(self.typed, self.args, self.launcher, self.machine)
-        self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
-        try:
-            self.lock.acquire(blocking=False)
-        except filelock.Timeout:
-            fail(f"{self.folder}: another process is training it")
-        if self.args.track:
-            self.start_tracker()
-        if resumed:
-            self.cut_back()
-        self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
-        self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
-        self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
-        if threading.current_thread() is threading.main_thread():  # no other may handle signals
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.signal_handlers[number] = signal.signal(number, self.request_stop)
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {self.machine}", flush=True)
-
-    def cut_back(self) -> None:
-        """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
-        for name, size in self.checkpoint["log_sizes"].items():
-            path = self.folder / name
-            if not path.is_file() or path.stat().st_size < size:
-                fail(f"{path}: rows from before the checkpoint are missing; restore the file or train anew")
-            os.truncate(path, size)
-        for name, value in asdict(self.checkpoint["args"]).items():
-            now = getattr(self.typed, name)
-            if name != "resume" and now != value:
-                print(f"from update {self.update + 1} on: {name} {now} instead of {value}")
-        config = json.loads((self.folder / "config.json").read_text("utf-8"))
-        resumed = config.setdefault("resumed", [])
-        resumed.append({"after_update": self.update, "arguments": asdict(self.typed)})
-        write_text(self.folder / "config.json", json.dumps(config, indent=2))
-
-    def close(self) -> None:
-        """Closes files, processes and the tracker, and restores signal handlers, however the training ended."""
-        for name in ("tensorboard", "metrics_file", "episodes_file"):
-            if hasattr(self, name):
-                with suppress(OSError):  # a full disk, which has been told
-                    getattr(self, name).close()
-        if hasattr(self, "lock"):
-            self.lock.release()
-        if "envs" in self.kept:
-            self.kept["envs"].close()
-        if self.tracker:
-            self.tracker.finish()
-        for number, handler in self.signal_handlers.items():
-            signal.signal(number, handler)
-
-    def request_stop(self, number: int, frame) -> None:
-        self.stop_signal = number
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-        with suppress(OSError):  # nobody may read it any more
-            os.write(2, b"\nstopping after this update\n")
-
-    def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
-        """Counts a step of all environments, and records the episodes that ended in it."""
-        self.global_step += self.args.num_envs
-        self.rewards += rewards.tolist()
-        for episode in episodes:
-            seconds = round(time.perf_counter() - self.start_time, 3)
-            self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
-
-    def log(self, metrics: dict[str, float]) -> None:
-        """Writes the episodes that ended in this update, and its metrics, to CSV files and TensorBoard."""
-        if not math.isfinite(metrics["losses/policy_loss"] + metrics["losses/value_loss"]):
-            fail(f"update {self.update}: the loss is not finite; {self.folder} has what was saved before", 1)
-        self.seconds = time.perf_counter() - self.start_time
-        for step, episodic_return, length, seconds in self.episodes:
-            print(step, episodic_return, length, seconds, sep=",", file=self.episodes_file)
-            self.tensorboard.add_scalar("charts/episodic_return", episodic_return, step)
-            self.tensorboard.add_scalar("charts/episodic_length", length, step)
-        self.episodes_file.flush()
-        returns = [episode[1] for episode in self.episodes]
-        lengths = [episode[2] for episode in self.episodes]
-        self.recent_returns = (self.recent_returns + returns)[-100:]
-        metrics = {name: x.item() if hasattr(x, "item") else x for name, x in metrics.items()}  # tensors, too
-        metrics = {"charts/reward": np.mean(self.rewards), "charts/SPS": self.global_step / self.seconds, **metrics}
-        self.episodes = []
-        self.rewards = []
-        for name, value in metrics.items():
-            if not math.isnan(value):
-                self.tensorboard.add_scalar(name, value, self.global_step)
-        row = {
-            "charts/episodic_return": np.mean(returns) if returns else math.nan,
-            "charts/episodic_length": np.mean(lengths) if lengths else math.nan,
-            **metrics,
-        }
-        if not self.columns:
-            self.columns = list(row)
-            print("global_step", *self.columns, sep=",", file=self.metrics_file)
-        for name in row:
-            if name not in self.columns:
-                fail(f"metrics.csv has no column {name}: log it in every update, if only as math.nan", 1)
-        values = [row.get(name, math.nan) for name in self.columns]
-        print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
-        steps = self.update * self.args.num_steps  # of each environment
-        if not self.told_no_end and not self.recent_returns and steps >= 100_000:
-            self.told_no_end = True
-            print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
-
-    def show_status(self, last: bool) -> None:
-        """A line that overwrites itself on a terminal; in a file, a line every 10 seconds."""
-        on_terminal = sys.stdout.isatty()
-        now = time.perf_counter()
-        if last or now - self.last_status > (0.2 if on_terminal else 10):
-            self.last_status = now
-            done = self.update / self.args.num_updates
-            minutes_left = (self.seconds / done - self.seconds) / 60
-            mean_return = three_digits(np.mean(self.recent_returns)) if self.recent_returns else "none yet"
-            speed = self.global_step / self.seconds
-            status = f"{done:4.0%}  step {self.global_step:,}  {speed:,.0f} steps/s  "
-            status += f"{minutes_left:.1f} min left  mean return {mean_return}"
-            with suppress(BrokenPipeError):  # of `| tee log`, which Ctrl-C ends first
-                print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
-
-    def save(self) -> None:
-        """Writes a checkpoint, once all that was logged before it is on the disk."""
-        if not is_finite(self.kept["model"]):
-            fail(f"update {self.update}: weights are not finite; {self.folder} has what was saved before", 1)
-        self.tensorboard.flush()
-        os.fsync(self.metrics_file.fileno())
-        os.fsync(self.episodes_file.fileno())
-        state = {
-            "script": Path(__file__).stem,
-            "args": asdict(replace(self.typed, resume=None)),
-            "update": self.update,
-            "global_step": self.global_step,
-            "seconds": self.seconds,
-            "recent_returns": self.recent_returns,
-            "columns": self.columns,
-            "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
-            "optimizer_options": self.optimizer_options,
-        }
-        for name, thing in self.kept.items():
-            state[name] = thing.state_dict()
-        path = self.folder / "checkpoints" / f"{self.update}{CHECKPOINT}"
-        unfinished = path.with_suffix(".tmp")
-        with open(unfinished, "wb") as file:
-            write_state(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            saved = read_state(unfinished)
-        except Exception as error:  # an object in run.keep has something else in its state_dict
-            fail(f"checkpoints take tensors, numbers, text, lists and dicts: {describe(error)[:200]}", 1)
-        unfinished.replace(path)  # it is there as a whole or not at all
-        self.checkpoint = {**saved, "args": self.typed, "path": path}
-
-    def record_video(self) -> None:
-        """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
-        video = self.folder / "videos" / f"{self.update}.mp4"
-        try:
-            list(evaluate(self.checkpoint, self.args, 1, video))
-            if self.tracker:
-                import wandb
-
-                self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
-        except (Exception, SystemExit) as error:  # other people's code can raise anything
-            print(f"warning: no video of update {self.update}: {describe(error)}", file=sys.stderr)
-
-    def start_tracker(self) -> None:
-        """Opens the run at Weights & Biases, which from then on follows what is written for TensorBoard."""
-        import wandb
-
-        wandb.tensorboard.patch(root_logdir=str(self.folder), pytorch=True)
-        args = self.args
-        name = self.folder.name
-        where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
-        run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
-        try:
-            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
-        except Exception as error:  # no network, no login
-            fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
-
-    def print_evaluation(self, args: Args, name: str = "evaluation") -> None:
-        """Plays the episodes of --evaluate, and writes them to evaluation.csv, in place of earlier ones."""
-        path = self.checkpoint["path"]
-        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        video = folder / f"{name}.mp4" if args.capture_video else None
-        rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
-        returns = []
-        for episode in evaluate(self.checkpoint, args, args.episodes, video):
-            returns.append(episode["r"])
-            print(f"episode {len(returns)}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
-            rows.append(f"{path.name},{args.seed},{len(returns)},{episode['r']},{episode['l']}")
-        print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
-        if video:
-            print(f"video: {video}")
-        try:
-            write_text(folder / f"{name}.csv", "\n".join(rows) + "\n")
-        except OSError as error:  # the folder may be read-only
-            print(f"warning: {name}.csv is not written: {error}", file=sys.stderr)
-
-
-def options_of(thing) -> list[dict]:
-    """An optimizer's options, such as its learning rate, by group of parameters; of other objects, none."""
-    groups = getattr(thing, "param_groups", [])
-    return [{name: value for name, value in group.items() if name != "params"} for group in groups]
-
-
-def restore(checkpoint: dict, **objects) -> None:
-    """Loads the state of each object from a checkpoint, under the object's name.
-
-    An optimizer goes on with its last options, say a rate that train has lowered; but where the script gives
-    another one than before, since it was edited or called with another argument, that one counts.
-    """
-    for name, thing in objects.items():
-        options = options_of(thing)
-        before = checkpoint.get("optimizer_options", {}).get(name, [{}] * len(options))  # {}: by an older script
-        try:
-            thing.load_state_dict(checkpoint[name])
-            for i, given in enumerate(options):
-                changed = {option: value for option, value in given.items() if before[i].get(option) != value}
-                if checkpoint["args"].anneal_lr:  # the saved rate follows from the script's
-                    changed["lr"] = given["lr"]
-                thing.param_groups[i].update(changed)
-        except Exception as error:  # what doesn't fit can raise anything
-            fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
-
-
-def three_digits(number: float) -> str:
-    """A number with at least three digits: 0.951, 12.3, 1,234."""
-    if number == 0 or not math.isfinite(number):
-        return f"{number:g}"
-    decimals = min(6, max(0, 2 - math.floor(math.log10(abs(number)))))
-    return f"{number:,.{decimals}f}"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replaces a file: it has the old text or the new one, whatever happens."""
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(text, "utf-8", newline="\n")
-    unfinished.replace(path)
-
-
-def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine: str) -> Path:
-    """Makes runs/{env_id}__{exp_name}__{seed}__{time}, with all that it takes to repeat the run."""
-    name = f"{typed.env_id}__{typed.exp_name}__{typed.seed}__".replace("/", "_").replace(":", "_")
-    now = int(time.time())
-    while (Path("runs") / f"{name}{now}").exists():  # begun in the same second
-        now += 1
-    folder = Path("runs") / f"{name}{now}"
-    (folder / "checkpoints").mkdir(parents=True)
-    (folder / "videos").mkdir()
-    write_text(folder / "episodes.csv", "global_step,episodic_return,episodic_length,seconds\n")
-    shutil.copy(__file__, folder)
-    packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
-    versions = {"python": platform.python_version()}
-    for package in packages:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
-    decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
-    config = {
-        "script": Path(__file__).stem,
-        "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
-        "resolved": decided,
-        "command": shlex.join([*launcher, *sys.argv]),
-        "versions": versions,
-        "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
-        "git_commit": git_commit(),
-    }
-    write_text(folder / "config.json", json.dumps(config, indent=2))
-    return folder
-
-
-def processor() -> str:
-    """The processor's name; the kernel of Linux tells more than Python does."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
-
-
-def git_commit() -> str | None:
-    """The commit of the repository that the script is in, if it is in one; -dirty if files have changed."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    folder = Path(__file__).resolve().parent
-    try:
-        return subprocess.check_output(command, cwd=folder, stderr=subprocess.DEVNULL, text=True).strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def load_checkpoint(path: Path) -> dict:
-    """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
-    if not path.exists():
-        fail(f"{path}: there is no such file or folder")
-    if path.is_dir():
-        files = [file for file in path.glob(f"checkpoints/*{CHECKPOINT}") if file.stem.isdigit()]
-        if not files:
-            fail(f"{path}: has no checkpoints, {path / 'checkpoints'}/*{CHECKPOINT}")
-        path = max(files, key=lambda file: int(file.stem))
-    try:
-        checkpoint = read_state(path)
-        script = checkpoint["script"]
-    except Exception as error:  # a file that is something else can raise anything
-        fail(f"{path}: not a whole checkpoint: {describe(error)[:200]}; move it away, or name another")
-    if script != Path(__file__).stem:
-        fail(f"{path}: was written by {script}.py; use that script")
-    known = {field.name for field in fields(Args)}
-    checkpoint["args"] = Args(**{name: value for name, value in checkpoint["args"].items() if name in known})
-    checkpoint["path"] = path
-    return checkpoint
-
-
-def for_evaluation(args: Args) -> Args:
-    """A training's arguments, with the options of how and where to run back at their defaults."""
-    options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization", "compile")
-    defaults = Args()
-    changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
-    return replace(args, resume=None, track=False, **changes)
-
-
-# ---------------------------------------------------------------------------------------------- Procgen's run
-class ProcgenRun(Run):
-    """With --eval-start-level, a run that plays on training and test levels, at checkpoints and by --evaluate."""
-
-    def open(self) -> None:
-        super().open()
-        if self.checkpoint:  # a stop or a kill can have come before its evaluation
-            self.evaluate_levels()
-
-    def save(self) -> None:
-        super().save()
-        if self.stop_signal is None:
-            self.evaluate_levels()
-
-    def evaluate_levels(self) -> None:
-        """Brings levels.csv up to this checkpoint: a row an episode."""
-        if self.args.eval_start_level is None:
-            return
-        path = self.folder / "levels.csv"
-        rows = ["global_step,levels,episodic_return,episodic_length"]
-        if path.exists():
-            for row in path.read_text("utf-8").splitlines()[1:]:
-                if int(row.partition(",")[0]) < self.global_step:  # a resumed run plays the others again
-                    rows.append(row)
-        for levels, args in (("training", self.args), ("test", test_levels(self.args))):
-            episodes = []
-            for episode in evaluate(self.checkpoint, args, args.episodes):
-                episodes.append(episode)
-                if self.stop_signal is not None:  # when the run goes on, it plays them again
-                    return
-            rows += [f"{self.global_step},{levels},{episode['r']},{episode['l']}" for episode in episodes]
-            mean_return = np.mean([episode["r"] for episode in episodes])
-            print(f"step {self.global_step:,}: mean return on the {levels} levels {mean_return:.2f}", flush=True)
-        write_text(path, "\n".join(rows) + "\n")
-
-    def print_evaluation(self, args: Args, name: str = "evaluation") -> None:
-        """Plays on the training levels, then on the test levels if there are any."""
-        super().print_evaluation(args, name)
-        if args.eval_start_level is not None:
-            print("on the test levels, which training never saw:")
-            super().print_evaluation(test_levels(args), f"{name}_test_levels")
-
-
-# ------------------------------------------------------------------------------------------------------- Main
-def fail(message: str, status: int = 2) -> NoReturn:
-    """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(status)
-
-
-def describe(error: Exception) -> str:
-    """An error of other people's code in one line: what it is, and where it was raised if it says little."""
-    text = f"{type(error).__name__}: {error}"
-    if len(str(error)) < 40 and error.__traceback__:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text += f" (raised in {place.filename}, line {place.lineno}; --debug shows all)"
-    return text
-
-
-def check_arguments(args: Args) -> None:
-    """Ends the program at the first argument that cannot work, before anything is created."""
-    for name, (least, most) in RANGES.items():
-        value = getattr(args, name, None)
-        if value is not None and not least <= value <= most:  # nan is in no range
-            flag = name.replace("_", "-")
-            limits = f"at least {least}" if most >= sys.maxsize else f"from {least} to {most}"
-            fail(f"--{flag} {value}: must be a number, {limits}")
-    batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
-    if args.batch_size % args.num_minibatches != 0:
-        fail(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
-    if args.num_updates < 1:
-        fail(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
-    if args.norm_adv and args.batch_size == args.num_minibatches:
-        fail(f"{batch}: minibatches of one sample have no advantage left to normalize; use --no-norm-adv")
-    if args.track and importlib.util.find_spec("wandb") is None:
-        fail("--track: needs another package: pip install wandb")
-    check_device(args)
-    if not hasattr(gym.vector, "AutoresetMode"):  # some packages install an older one
-        fail(f"gymnasium {gym.__version__}: is too old; pip install 'gymnasium>=1.4'")
-    try:
-        options = json.loads(args.env_kwargs)
-    except ValueError as error:
-        fail(f"--env-kwargs {args.env_kwargs}: not JSON, such as '{{\"option\": 1}}': {error}")
-    if not isinstance(options, dict):
-        fail(f"--env-kwargs {args.env_kwargs}: must be a JSON object, such as '{{\"option\": 1}}'")
-    try:
-        check_environment(args)
-    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
-        if args.debug:
-            raise
-        hint = ""
-        if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
-            hint = "; ids of other packages are written module:Name-v0"
-            if not PICTURES:
-                hint += ", and Atari games are for ppo_atari.py"
-        elif args.capture_video and "render_mode" in str(error):
-            hint = "; it can't be filmed: omit --capture-video"
-        fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
-
-
-def check_environment(args: Args) -> None:
-    """Looks for the game and its levels, takes a step and draws a picture. Raises what goes wrong."""
-    args = resolve(args)
-    check_levels(args)
-    envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
-    envs.reset([0])
-    observations = envs.step(np.zeros(1, np.int64))[0]
-    if observations.dtype != envs.observation_space.dtype:  # they would be cut to whole numbers
-        declared = f"observation_space says {envs.observation_space.dtype}"
-        raise ValueError(f"VectorEnv.step returns {observations.dtype}, but its {declared}; change both")
-    if args.capture_video:
-        picture(envs)
-    envs.close()
-
-
-def read_arguments() -> tuple[Args, dict | None]:
-    """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
-    words = []
-    for word in sys.argv[1:]:
-        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):  # as CleanRL's users type it
-            words += ["--device", "cuda" if word == "--cuda" else "cpu"]
-        else:
-            words.append(word)
-    args = tyro.cli(Args, description=__doc__, args=words)
-    if args.resume is None and args.evaluate is None:
-        return args, None
-    checkpoint = choose_checkpoint(args)
-    saved = checkpoint["args"]
-    if args.evaluate is not None:
-        saved = for_evaluation(saved)
-        # A run folder is trusted, since its script is there too; a lone checkpoint may be a stranger's
-        if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
-            fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
-    return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
-
-
-def choose_checkpoint(args: Args) -> dict:
-    """The checkpoint that --resume or --evaluate names."""
-    if args.resume is not None and args.evaluate is not None:
-        fail("use either --resume or --evaluate, not both")
-    if args.resume is not None and (args.resume == "" or not Path(args.resume).is_dir()):
-        fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
-    checkpoint = load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
-    original = checkpoint["path"].parent.parent / Path(__file__).name  # as it was when the run began
-    if original.is_file() and original.read_bytes() != Path(__file__).read_bytes():
-        print(f"note: {Path(__file__).name} has changed since this run began; {original} has not")
-    return checkpoint
-
-
-def main(args: Args, checkpoint: dict | None = None) -> Path | None:
-    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training.
-
-    Other programs pass Args alone; options left at their defaults then come from the checkpoint.
-    """
-    if checkpoint is None and (args.resume is not None or args.evaluate is not None):
-        checkpoint = choose_checkpoint(args)
-        defaults = asdict(Args())
-        changed = {name: value for name, value in asdict(args).items() if value != defaults[name]}
-        saved = checkpoint["args"] if args.evaluate is None else for_evaluation(checkpoint["args"])
-        args = replace(saved, **changed)
-    if args.resume is not None:
-        saved = checkpoint["args"]
-        if args.batch_size != saved.batch_size:
-            fail("--num-envs and --num-steps: updates are counted in their product, which cannot change")
-        if checkpoint["update"] >= args.num_updates:
-            longer = (checkpoint["update"] + 1) * args.batch_size
-            print(f"{args.resume}: has ended; train it longer with --total-timesteps {longer} or more")
-            return Path(args.resume)
-    check_arguments(args)
-    run = ProcgenRun(args, checkpoint)
-    try:
-        if args.evaluate is not None:
-            run.print_evaluation(run.args)
-        else:
-            train(run.args, run)
-            run.finish()
-    except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
-        if args.debug:
-            raise
-        is_async = getattr(args, "vectorization", "sync") == "async"
-        died = is_async and isinstance(error, ConnectionError | EOFError)
-        what = "an environment's process died: " if died else ""
-        can_resume = run.checkpoint is not None and args.evaluate is None
-        hint = f"; what was saved is whole, go on with --resume {run.folder}" if can_resume else ""
-        fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)
-    finally:
-        run.close()
-    return run.folder
-
-
 if __name__ == "__main__":
     try:
         main(*read_arguments())
     except KeyboardInterrupt:  # while an evaluation plays
         sys.exit(130)
+    except (UserError, filelock.Timeout) as error:  # Timeout: another process trains in this folder
+        print(f"{Path(__file__).name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)

@@ -3,6 +3,7 @@ levels that training never saw."""
 
 import os
 import signal
+import zlib
 from pathlib import Path
 
 import cv2
@@ -32,6 +33,10 @@ def train(**arguments):
     return ppo.main(ppo.Args(**SMALL | arguments))
 
 
+def resume(folder):
+    return ppo.main(*ppo.read_arguments(["--resume", str(folder)]))
+
+
 def make_envs(game="jumper", mode="easy", threads=1, n=3, **levels):
     return ppo.VectorEnv(ppo.Args(env_id=game, distribution_mode=mode, num_threads=threads, **levels), n)
 
@@ -42,15 +47,19 @@ def make_agent(**options):
 
 def frames(envs, seed, steps=20):
     """All frames of some random play."""
-    rng, n = np.random.default_rng(0), envs.make.args[1]
+    rng = np.random.default_rng(0)
+    n = envs.vector.options["num"]
     return np.array([envs.reset([seed] * n), *(envs.step(rng.integers(0, 15, n))[0] for _ in range(steps))])
 
 
 # The games
 @pytest.mark.parametrize("game", ["coinrun", "fruitbot"])
 def test_a_game_steps_starts_anew_and_reports_its_episodes(game):
-    n, rng, reported = 32, np.random.default_rng(0), 0
-    returns, lengths = np.zeros(n), np.zeros(n, int)
+    n = 32
+    rng = np.random.default_rng(0)
+    reported = 0
+    returns = np.zeros(n)
+    lengths = np.zeros(n, int)
     envs = make_envs(game, threads=2, n=n)
     raw = procgen.ProcgenGym3Env(num=n, env_name=game, distribution_mode="easy", rand_seed=5, num_threads=2)
     assert np.array_equal(envs.reset([5] * n), raw.observe()[1]["rgb"])
@@ -59,7 +68,8 @@ def test_a_game_steps_starts_anew_and_reports_its_episodes(game):
         observations, _, dones, truncated_obs, episodes = envs.step(actions)
         raw.act(actions)
         raw_rewards, raw_observations, first = raw.observe()
-        assert observations.shape == (n, *envs.observation_space.shape) == (n, 64, 64, 3) and not truncated_obs
+        assert observations.shape == (n, *envs.observation_space.shape) == (n, 64, 64, 3)
+        assert not truncated_obs
         assert observations.dtype == envs.observation_space.dtype == np.uint8
         assert np.array_equal(observations, raw_observations["rgb"])  # of a next episode where one ended
         assert np.array_equal(dones, first)
@@ -67,7 +77,8 @@ def test_a_game_steps_starts_anew_and_reports_its_episodes(game):
         lengths += 1
         assert [episode["r"] for episode in episodes] == pytest.approx(returns[first], abs=1e-9)
         assert [episode["l"] for episode in episodes] == lengths[first].tolist()
-        returns[first], lengths[first] = 0.0, 0
+        returns[first] = 0.0
+        lengths[first] = 0
         reported += len(episodes)
         if reported >= 4:
             break
@@ -82,7 +93,7 @@ def test_the_script_knows_the_library_s_games_modes_and_actions():
     assert modes.keys() == set(ppo.Args.__annotations__["distribution_mode"].__args__)
     envs = make_envs()
     envs.reset([0])
-    assert envs.vector.ac_space.eltype.n == envs.action_space.n == 15
+    assert envs.vector.games.ac_space.eltype.n == envs.action_space.n == 15
     for mode in modes:
         for game in ppo.MODES.get(mode, ["bigfish"]):
             frames(make_envs(game, mode=mode), seed=1, steps=2)  # Procgen would end this process at a wrong pair
@@ -95,11 +106,12 @@ def test_the_seed_seeds():
     assert np.array_equal(one, frames(envs, 2**31 - 1))  # whatever was played before
     assert np.array_equal(one, frames(make_envs(threads=4), 2**31 - 1))
     assert not np.array_equal(one[0], frames(make_envs(), 2**31 - 2, steps=0)[0])
+    assert frames(make_envs(), 2**32 - 1, steps=0).any()  # --evaluate's seeds have 32 bits, Procgen's 31
 
 
 def level_numbers(envs):
     envs.reset([1] * 60)
-    return [int(info["level_seed"]) for info in envs.vector.get_info()]
+    return [int(info["level_seed"]) for info in envs.vector.games.get_info()]
 
 
 def test_episodes_are_played_on_the_levels_asked_for():
@@ -110,36 +122,41 @@ def test_episodes_are_played_on_the_levels_asked_for():
     assert set(level_numbers(make_envs("coinrun", n=60, mode="exploration"))) == {1949448038}
     tested = ppo.test_levels(ppo.Args(env_id="coinrun", num_levels=3, eval_start_level=4, eval_num_levels=2))
     assert (tested.start_level, tested.num_levels) == (4, 2)
-    easy, hard = (make_envs("coinrun", mode, num_levels=1, start_level=7) for mode in ("easy", "hard"))
+    easy = make_envs("coinrun", "easy", num_levels=1, start_level=7)
+    hard = make_envs("coinrun", "hard", num_levels=1, start_level=7)
     assert not np.array_equal(easy.reset([1] * 3), hard.reset([1] * 3))
 
 
 def test_an_option_of_the_game_reaches_it():
-    plain, bare = make_envs(num_levels=1), make_envs(num_levels=1, env_kwargs='{"use_backgrounds": false}')
+    plain = make_envs(num_levels=1)
+    bare = make_envs(num_levels=1, env_kwargs='{"use_backgrounds": false}')
     assert not np.array_equal(plain.reset([1] * 3), bare.reset([1] * 3))
 
 
 # Scaled rewards
 class Played:
-    """Procgen for two copies of a game that pay and end as written down."""
+    """Two copies of a game that pay and end as written down."""
 
     def __init__(self, steps):
-        self.steps = iter([((0.0, 0.0), (True, True)), *steps])
+        self.steps = iter(steps)
+        self.observations = np.zeros((2, 64, 64, 3), np.uint8)
 
-    def act(self, actions):
-        pass
+    def reset(self, seed):
+        return self.observations
 
-    def observe(self):
+    def step(self, actions):
         rewards, dones = next(self.steps)
-        return np.array(rewards, np.float32), {"rgb": np.zeros((2, 64, 64, 3), np.uint8)}, np.array(dones, bool)
+        return self.observations, np.array(rewards, np.float32), np.array(dones, bool)
 
 
 def test_rewards_are_scaled_by_the_spread_of_the_discounted_return():  # cont-8
     rng = np.random.default_rng(1)
-    envs, discounted, seen = make_envs(n=2, reward_gamma=0.9), np.zeros(2), []
+    envs = make_envs(n=2, reward_gamma=0.9)
+    discounted = np.zeros(2)
+    seen = []
     for _ in range(2):  # fresh episodes: the sums begin anew, the statistics go on
         played = [(np.float32(rng.normal(3, 10, 2)), rng.integers(0, 4, 2) == 0) for _ in range(20)]
-        envs.make = lambda seed, played=played: Played(played)
+        envs.vector = Played(played)
         envs.reset([0, 0])
         discounted[:] = 0.0
         for rewards, dones in played:
@@ -155,14 +172,16 @@ def test_rewards_are_scaled_by_the_spread_of_the_discounted_return():  # cont-8
 
 def test_scaled_rewards_are_clipped():  # cont-9
     envs = make_envs(n=2)
-    envs.make = lambda seed: Played([((5.0, -5.0), (False, False))])
+    envs.vector = Played([((5.0, -5.0), (False, False))])
     envs.reset([0, 0])
-    envs.return_statistics.var, envs.return_statistics.count = np.float64(1e-4), 1e12
+    envs.return_statistics.var = np.float64(1e-4)
+    envs.return_statistics.count = 1e12
     assert envs.step(None)[1].tolist() == [10.0, -10.0]
 
 
 def test_training_scales_with_its_own_discount_and_reports_the_game_s_returns(in_tmp_path, spy):
-    gae, made = spy(ppo, "compute_gae"), spy(ppo.VectorEnv, "__init__")
+    gae = spy(ppo, "compute_gae")
+    made = spy(ppo.VectorEnv, "__init__")
     folder = train(num_steps=48, total_timesteps=144)  # one rollout
     returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
     assert len(returns) > 5 and set(returns) == {0.0, 10.0}
@@ -178,7 +197,8 @@ def test_the_network_has_the_published_size():
 
 def test_the_layers_are_initialized_as_in_baselines():
     torch.manual_seed(1)
-    agent, layers = make_agent(), 0
+    agent = make_agent()
+    layers = 0
     for layer in agent.network.modules():
         if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
             layers += 1
@@ -210,7 +230,8 @@ def plain_network(agent, obs):
 
 def test_the_network_is_impala_s():
     torch.manual_seed(1)
-    agent, hidden = make_agent(), []
+    agent = make_agent()
+    hidden = []
     for parameter in agent.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # biases that are not 0
     agent.network.register_forward_hook(lambda network, inputs, output: hidden.append(output))
@@ -222,15 +243,67 @@ def test_the_network_is_impala_s():
 
 def test_bf16_computes_the_network_in_bfloat16_and_the_rest_in_float32():
     torch.manual_seed(0)
-    full, half, seen = make_agent(), make_agent(precision="bf16"), []
+    full = make_agent()
+    half = make_agent(precision="bf16")
+    seen = []
     half.load_state_dict(full.state_dict())
     for layer in half.network:
         layer.register_forward_hook(lambda layer, inputs, output: seen.append(output.dtype))
-    obs, actions = torch.randint(0, 256, (16, 64, 64, 3), dtype=torch.uint8), torch.arange(16) % 15
-    for one, other in zip(*(agent.evaluate_actions(obs, actions) for agent in (full, half)), strict=True):
+    obs = torch.randint(0, 256, (16, 64, 64, 3), dtype=torch.uint8)
+    actions = torch.arange(16) % 15
+    results = zip(full.evaluate_actions(obs, actions), half.evaluate_actions(obs, actions), strict=True)
+    for one, other in results:
         assert other.dtype == torch.float32
         assert torch.allclose(one, other, atol=0.03) and not torch.equal(one, other)
     assert set(seen) == {torch.bfloat16}
+
+
+# Training
+def test_what_the_rollout_saw_is_what_is_learned_from(in_tmp_path, spy):
+    resets = spy(ppo.VectorEnv, "reset")
+    steps = spy(ppo.VectorEnv, "step")
+    noises = spy(ppo.Agent, "draw_noise")
+    acts = spy(ppo.Agent, "get_action_and_value")
+    last_values = spy(ppo.Agent, "get_value")
+    gaes = spy(ppo, "compute_gae")
+    losses = spy(ppo, "ppo_loss")
+    train(total_timesteps=144, checkpoints=1)  # 3 updates of 2 minibatches
+    T, N = 16, 3
+    resets = [call for call in resets if len(call.seeds) == N]  # not the check of the arguments
+    steps = [call for call in steps if len(call.actions) == N]
+    assert len(resets) == 1 and len(steps) == 3 * T
+    observations = [resets[0].result, *(call.result[0] for call in steps)]  # before each step, and after the last
+    dones = np.array([np.ones(N), *(call.result[2] for call in steps)])
+    assert 0 < dones[1:].mean() < 1
+    for update in range(3):
+        rollout = range(update * T, (update + 1) * T)
+        gae = gaes[update]
+        for t, i in enumerate(rollout):
+            np.testing.assert_array_equal(acts[i].obs, observations[i])
+            np.testing.assert_array_equal(acts[i].noise, noises[update].result[t])
+            np.testing.assert_array_equal(steps[i].actions, acts[i].result[0])
+        np.testing.assert_array_equal(gae.rewards, [steps[i].result[1].astype(np.float32) for i in rollout])
+        np.testing.assert_array_equal(gae.values, [acts[i].result[2] for i in rollout])
+        np.testing.assert_array_equal(gae.dones, [dones[i] for i in rollout])
+        np.testing.assert_array_equal(last_values[update].obs, observations[rollout.stop])
+        np.testing.assert_array_equal(gae.next_value, last_values[update].result)
+        np.testing.assert_array_equal(gae.next_done, dones[rollout.stop])
+        seen = []
+        for t, i in enumerate(rollout):
+            actions, log_probs, values = acts[i].result
+            advantages, returns = (x[t] for x in gae.result)
+            seen += samples(observations[i], actions, log_probs, values, advantages, returns)
+        learned = []
+        for call in losses[2 * update : 2 * update + 2]:
+            learned += samples(*call.mb)
+        assert len(set(learned)) > 30 and sorted(learned) == sorted(seen)
+    assert len({call.result.tobytes() for call in noises}) == 3  # each update has a seed of its own
+
+
+def samples(obs, *numbers):
+    """A tuple for each sample of a batch; its picture is a number."""
+    pictures = [zlib.crc32(picture.tobytes()) for picture in obs]
+    return list(zip(pictures, *(x.tolist() for x in numbers), strict=True))
 
 
 # Checkpoints and evaluation
@@ -242,7 +315,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(in_tmp_path):
 
 
 def test_checkpoints_are_evaluated_on_training_and_test_levels_without_a_trace_in_training(in_tmp_path, capsys):
-    plain, watched = train(), train(capture_video=True, **TEST_LEVELS)
+    plain = train()
+    watched = train(capture_video=True, **TEST_LEVELS)
     said = capsys.readouterr().out
     assert said.count("on the training levels") == said.count("on the test levels") == 3
     assert rows(plain, "episodes.csv", ["seconds"]) == rows(watched, "episodes.csv", ["seconds"])
@@ -254,30 +328,33 @@ def test_checkpoints_are_evaluated_on_training_and_test_levels_without_a_trace_i
     assert [(row["global_step"], row["levels"]) for row in written] == [
         (str(step), name) for step in (96, 192, 288) for name in ("training", "test") for _ in range(2)
     ]
-    checkpoint = ppo.load_checkpoint(watched)
-    args = ppo.resolve(ppo.test_levels(checkpoint["args"]))
-    played = [(str(episode["r"]), str(episode["l"])) for episode in ppo.evaluate(checkpoint, args, 2)]
-    assert [(row["episodic_return"], row["episodic_length"]) for row in written[-2:]] == played
+    type_here("--evaluate", watched, script=SCRIPT)
+    again = rows(watched, "evaluation.csv") + rows(watched, "evaluation_test_levels.csv")
+    for name in ("episodic_return", "episodic_length"):
+        assert [row[name] for row in written[-4:]] == [row[name] for row in again]
 
 
 def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_up_for_it(in_tmp_path, monkeypatch):
     options = {**TEST_LEVELS, "exact_resume": True}
-    whole, evaluate = train(**options), ppo.evaluate
+    whole = train(**options)
+    play = ppo.play
+    played = []
 
-    def stopped(checkpoint, args, episodes):
-        if checkpoint["update"] == 4:
+    def play_until_stopped(player, seed):
+        played.append(seed)
+        if len(played) == 6:  # of the second checkpoint's four
             os.kill(os.getpid(), signal.SIGTERM)
-        yield from evaluate(checkpoint, args, episodes)
+        return play(player, seed)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ppo, "evaluate", stopped)
+        patch.setattr(ppo, "play", play_until_stopped)
         with pytest.raises(SystemExit) as stop:
             train(**options, exp_name="cut")
-    assert stop.value.code == 128 + signal.SIGTERM
+    assert stop.value.code == 128 + signal.SIGTERM and len(played) == 6
     (folder,) = in_tmp_path.glob("runs/*__cut__*")
     assert checkpoints(folder) == [2, 4]
     assert rows(folder, "levels.csv") == rows(whole, "levels.csv")[:4]  # of checkpoint 2
-    ppo.main(ppo.Args(resume=str(folder)))
+    resume(folder)
     assert rows(folder, "levels.csv") == rows(whole, "levels.csv")
 
 
@@ -301,13 +378,6 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
     assert whole and picture.shape == (512, 512, 3) and picture.std() > 10  # the game, drawn for people
 
 
-def test_an_episode_that_never_ends_is_broken_off(in_tmp_path, monkeypatch):
-    folder = train(checkpoints=1)
-    monkeypatch.setattr(ppo, "LONGEST_EPISODE", 4)
-    ppo.main(ppo.Args(evaluate=str(folder), episodes=1))
-    assert rows(folder, "evaluation.csv")[0]["episodic_length"] == "4"
-
-
 # Mistakes
 @pytest.mark.parametrize(
     ("flags", "said"),
@@ -317,10 +387,10 @@ def test_an_episode_that_never_ends_is_broken_off(in_tmp_path, monkeypatch):
         ({"distribution_mode": "exploration", "num_levels": 0, "eval_start_level": 0}, "leave out all other levels"),
         ({"num_levels": -1}, "--num-levels -1: must be"),
         ({"num_levels": 2**31 - 5, "start_level": 5}, "levels 5 to 2147483647: Procgen's last is 2147483646"),
-        ({"env_kwargs": '{"num_levels": 5}'}, "use --num-levels"),
+        ({"env_kwargs": '{"num_levels": 5}'}, "multiple values for keyword argument 'num_levels'"),
         ({"eval_num_levels": 5}, "needs --eval-start-level"),
         ({"num_levels": 10, "eval_start_level": 9}, "trains on some of the test levels"),
-        ({"num_levels": 0, "eval_start_level": 9}, "say --num-levels 200"),
+        ({"num_levels": 0, "eval_start_level": 9}, "train on fewer (--num-levels)"),
     ],
 )
 def test_a_mistake_gets_one_line_and_creates_nothing(refusal, flags, said):
@@ -337,6 +407,14 @@ def test_without_procgen_it_says_how_to_install_it(refusal, monkeypatch):
         monkeypatch.delitem(ppo.sys.modules, name)
     monkeypatch.setitem(ppo.sys.modules, "procgen", None)
     assert "pip install --no-deps -r requirements-procgen.txt" in refusal(ppo, **SMALL)
+
+
+def test_without_opengl_it_says_what_is_missing(refusal, monkeypatch):
+    def make(**options):
+        raise OSError("cannot load library 'libenv.so': libGL.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(procgen.env, "ProcgenGym3Env", make)
+    assert "libGL.so.1: cannot open shared object file" in refusal(ppo, **SMALL)
 
 
 # Learning
