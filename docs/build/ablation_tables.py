@@ -5,6 +5,7 @@
 `python benchmark/ablate.py keep` keeps runs in benchmark/results.
 """
 
+import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -195,4 +196,6 @@ def report() -> None:
 
 
 if __name__ == "__main__":
+    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    argparse.ArgumentParser(**options).parse_args()  # --help
     report()

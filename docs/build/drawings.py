@@ -6,6 +6,7 @@ An SVG takes its colors from variables with two sets of values, for light and fo
 of its page, where the page's own switch decides.
 """
 
+import argparse
 import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -404,5 +405,7 @@ ALL = (
 )  # fmt: skip
 
 if __name__ == "__main__":
+    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    argparse.ArgumentParser(**options).parse_args()  # --help
     for draw in ALL:
         draw(DOCS / "images")

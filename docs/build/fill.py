@@ -9,6 +9,7 @@ such as `Agent.get_action`. Its number is kept current. Results are filled in by
 and gallery.py.
 """
 
+import argparse
 import ast
 import re
 import sys
@@ -237,6 +238,8 @@ def fill_pages(pages: list[Path]) -> int:
 
 
 if __name__ == "__main__":
+    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    argparse.ArgumentParser(**options).parse_args()  # --help
     count = fill_pages([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
     for what in missing:
         print(what, file=sys.stderr)

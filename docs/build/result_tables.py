@@ -7,6 +7,7 @@ benchmark/results, where `python benchmark/report.py --keep` keeps them; the spe
 `benchmark/throughput.py --keep` measured.
 """
 
+import argparse
 import csv
 import json
 from collections import defaultdict
@@ -211,4 +212,6 @@ def rebuild() -> None:
 
 
 if __name__ == "__main__":
+    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    argparse.ArgumentParser(**options).parse_args()  # --help
     rebuild()
