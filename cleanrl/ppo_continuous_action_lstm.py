@@ -361,7 +361,9 @@ def train(args: Args, run: "Run") -> None:
     initial_rates = [group["lr"] for group in optimizer.param_groups]
     run.keep(model=agent, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
 
-    # T steps of N environments are a rollout, collected on the device; all steps of some environments are a minibatch
+    # T steps of N environments are a rollout, collected on the device. A minibatch is all steps of some environments,
+    # in order: learning rebuilds the LSTM's state at a step from the steps before it, and from the one at the rollout's
+    # start. That one is approximate: it stays as older weights made it, and no gradient goes back beyond it.
     T, N = args.num_steps, args.num_envs
     envs_per_minibatch = N // args.num_minibatches
     obs = torch.zeros((T, N, *envs.observation_space.shape), device=device)
@@ -571,12 +573,15 @@ def make_simulator(env_id: str, options: dict) -> gym.Env:
 
 
 def note_far_bounds(space: gym.spaces.Box) -> None:
-    """Says so where actions are far from those that an untrained policy draws, which are about -1 to 1."""
-    largest = np.maximum(np.abs(space.low), np.abs(space.high))
-    is_far = (largest < 0.2) | (largest > 5)
-    if np.isfinite(largest).all() and is_far.any():  # RescaleAction needs bounds
-        print(f"note: actions from {space.low.min():g} to {space.high.max():g} are far from ±1 and learn slowly;")
-        print("in make_env, above check_spaces, write: env = gym.wrappers.RescaleAction(env, -1.0, 1.0)")
+    """Says so where actions are far from -1 to 1, about where an untrained policy draws them."""
+    if not space.is_bounded():  # RescaleAction needs bounds
+        return
+    middle = (space.low + space.high) / 2
+    reach = (space.high - space.low) / 2
+    if np.any((np.abs(middle) > 1) | (reach > 5) | (reach < 0.2)):
+        bounds = f"{space.low.min():g} to {space.high.max():g}"
+        wrapper = "env = gym.wrappers.RescaleAction(env, -1, 1)"
+        print(f"note: actions from {bounds} are learned slowly; write {wrapper} above check_spaces in make_env")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
