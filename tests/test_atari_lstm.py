@@ -222,31 +222,35 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train):
 
 
 def test_evaluation_plays_with_the_state(train, spy):
-    folder = train(env_id="Cue-v0", total_timesteps=32)
-    checkpoint = ppo.load_checkpoint(folder)
+    checkpoint = ppo.load_checkpoint(train(env_id="Cue-v0", total_timesteps=32))
     checkpoint["model"] = random_agent(2).state_dict()
-    args = ppo.resolve(ppo.for_evaluation(checkpoint["args"]))
+    player = ppo.Player(checkpoint, checkpoint["args"])
     calls = spy(ppo.Agent, "get_action_and_value")
-    results = list(ppo.evaluate(checkpoint, args, 3, folder / "played.mp4"))
-    assert (folder / "played.mp4").is_file()
+    results = [ppo.play(player, seed) for seed in (1, 2, 3)]
     assert [episode["l"] for episode in results] == [8] * 3
     for t, call in enumerate(calls):
-        assert call.dones.item() == (t % 8 == 0)
-        assert t % 8 == 0 or (call.lstm_state == calls[t - 1].result[-1]).all()
-    assert list(ppo.evaluate(checkpoint, args, 3)) == results
+        if t % 8 == 0:
+            assert not call.lstm_state.any()
+        else:
+            assert (call.lstm_state == calls[t - 1].result[-1]).all()
+    assert [ppo.play(player, seed) for seed in (1, 2, 3)] == results
 
 
-def test_a_lost_life_begins_a_new_state_in_evaluation(train, spy, monkeypatch):
+def test_a_lost_life_and_a_reset_in_mid_episode_begin_a_new_state_in_evaluation(train, spy, monkeypatch):
     options = {"losses": (60, 120), "lives": 2}
     monkeypatch.setattr(gym.registry["FakeAtari-v0"], "kwargs", options)
-    player = ppo.load(train(env_id="FakeAtari-v0", total_timesteps=32))
-    calls, steps = spy(ppo.Agent, "get_action_and_value"), spy(ppo.VectorEnv, "step")
-    player.play(seed=1)
-    given = [call.dones.item() for call in calls]
-    assert sum(given) == 2 and given == [1, *(call.result[2].item() for call in steps[:-1])]
-    player.reset(seed=2)
-    player.step(np.zeros(1, np.int64))  # an action of another program's
-    assert player.dones == 1
+    checkpoint = ppo.load_checkpoint(train(env_id="FakeAtari-v0", total_timesteps=32))
+    checkpoint["model"] = random_agent(4).state_dict()  # whose state is never zero by itself
+    player = ppo.Player(checkpoint, checkpoint["args"])
+    calls = spy(ppo.Agent, "get_action_and_value")
+    steps = spy(ppo.VectorEnv, "step")
+    ppo.play(player, 1)
+    begins = [not call.lstm_state.any() for call in calls]
+    assert sum(begins) == 2
+    assert begins[1:] == [bool(step.result[2].item()) for step in steps[:-1]]
+    player.act(player.reset([2]))
+    player.act(player.reset([3]))
+    assert not calls[-1].lstm_state.any()
 
 
 # Wrong use

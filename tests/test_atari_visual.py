@@ -116,7 +116,8 @@ def test_it_plays_as_the_parent_and_draws_each_decision(in_tmp_path, monkeypatch
     monkeypatch.setattr(gym.registry["FakeAtari-v0"], "kwargs", options)
     folder = ppo.main(ppo.Args(**TINY | {"env_id": "FakeAtari-v0", "capture_video": False}))
     checkpoint = ppo.load_checkpoint(folder)
-    args = ppo.resolve(ppo.for_evaluation(checkpoint["args"]))
+    player = ppo.Player(checkpoint, checkpoint["args"], "rgb_array")
+    parent = ppo_atari.Player(checkpoint, checkpoint["args"])
     drawn, original = [], ppo.draw_policy
 
     def spied(game, frames, names, probabilities, chosen, history):
@@ -124,11 +125,11 @@ def test_it_plays_as_the_parent_and_draws_each_decision(in_tmp_path, monkeypatch
         return original(game, frames, names, probabilities, chosen, history)
 
     monkeypatch.setattr(ppo, "draw_policy", spied)
-    games = list(ppo.evaluate(checkpoint, args, 2, in_tmp_path / "game.mp4"))
-    assert games == list(ppo_atari.evaluate(checkpoint, args, 2))
+    game = ppo.play(player, 1, in_tmp_path / "game.mp4")
+    assert game == ppo_atari.play(parent, 1)
     length = len(drawn)
-    assert length < games[0]["l"] and games[0]["r"] == 10.0  # of the first game, without its no-ops and openings
-    agent = ppo.Player(checkpoint, args).agent
+    assert length < game["l"] and game["r"] == 10.0  # without its no-ops and openings
+    agent = player.agent
     frames, names, probabilities, chosen, values, scores, lives = (list(column) for column in zip(*drawn))
     with torch.no_grad():
         log_probs, value = agent(torch.from_numpy(np.stack(frames)))
