@@ -442,7 +442,7 @@ def make_runs(jobs: list[Job], workers: int, threads: int | None = None, gpus: t
         Sweep(jobs, workers, threads, stops, gpus).run()
     for job in jobs:
         if job.state in ("failed", "diverged") and job.log.is_file():
-            print(f"\n{job.name}: {job.state}, {job.note}. {job.log} ends with:", file=sys.stderr)
+            print(f"\n{job.name}: {job.state}, {job.note}; the log ends with:", file=sys.stderr)
             for line in job.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]:
                 print(f"    {line}", file=sys.stderr)
     print(count_states(jobs), flush=True)
