@@ -1,6 +1,7 @@
 """What ppo_lstm.py and ppo_continuous_action_lstm.py add: a memory in acting, learning and evaluation."""
 
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ import torch
 from environments import Random
 from helpers import assert_resumes, rows
 
+DOCS = Path(__file__).parents[1] / "docs"
 PARENTS = {ppo_lstm: ppo, ppo_continuous_action_lstm: ppo_continuous_action}
 SPACES = {ppo_lstm: gym.spaces.Discrete(3), ppo_continuous_action_lstm: gym.spaces.Box(-1, 1, (2,))}
 NOISE = {ppo_lstm: "Random-v0", ppo_continuous_action_lstm: "RandomBox-v0"}
@@ -243,7 +245,7 @@ def test_minibatches_are_whole_environments_in_time_order(train, script, spy):
 
 
 def test_environments_must_divide_into_minibatches(script, refusal):
-    line = refusal(script, env_id=NOISE[script], num_envs=6, num_minibatches=4)
+    line = refusal(script, env_id=NOISE[script], num_envs=6, num_minibatches=4, total_timesteps=1000)
     assert "--num-envs 6: must be a multiple of --num-minibatches 4" in line
 
 
@@ -284,3 +286,7 @@ def test_it_learns_what_only_a_memory_solves(script, in_tmp_path):
         means.append(np.mean(returns[-256:]))
     assert means[0] > 3  # 4 is perfect
     assert abs(means[1]) < 1  # 0 is what there is without a memory
+
+
+def test_the_page_shows_the_environments_of_the_sweeps():
+    assert (DOCS / "no_velocity.py").read_text("utf-8") in (DOCS / "memory.md").read_text("utf-8")
