@@ -10,11 +10,13 @@ benchmark/results, where `python benchmark/report.py --keep` keeps them; the spe
 import argparse
 import csv
 import json
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 import blocks
+import numpy as np
 from blocks import ROOT
 from intervals import LAST, mean_interval
 from kept import RESULTS, kept_runs, read_json
@@ -114,15 +116,47 @@ def table_by_step(rows: list[Row]) -> str:
 
 
 def summary_table(tables: dict[str, list[Row]]) -> str:
-    """Markdown: all environments with published numbers; of a script and its numpy twin, the one with more seeds."""
+    """Markdown, narrow: all environments with published numbers; of a script and its numpy twin, the one with more
+    seeds in all."""
+    seeds = {name: sum(len(row.runs) for row in rows if row.published) for name, rows in tables.items()}
     chosen = []
     for (script, environment), theirs in published_results().items():
         rows = tables.get(script, []) + tables.get(f"{script}_numpy", [])
         rows = [row for row in rows if row.runs[0].env_id == environment and row.published]
         if rows and not script.endswith("_numpy") and any(theirs[name] for name in PUBLISHED):
-            chosen.append(min(rows, key=lambda row: (len(row.runs[0].settings), -len(row.runs))))
-    header, *cells = result_cells(chosen, without=("95% interval", "CleanRL, EnvPool with XLA"))
-    return markdown([*header, "script"], [[*line, f"{row.runs[0].script}.py"] for row, line in zip(chosen, cells)])
+            chosen.append(min(rows, key=lambda row: (len(row.runs[0].settings), -seeds[row.runs[0].exp_name])))
+    cells = []
+    for row in chosen:
+        run = row.runs[0]
+        label = row.label.removesuffix(f", release {run.release}").replace(run.env_id, "", 1)
+        link = f"[{run.env_id}](docs/{run.script}.md#results){label}"
+        cells.append([link, rounded_spread(results(row.runs)), str(len(row.runs)), published_range(row.published)])
+    return markdown(["environment", "ours", "seeds", "published"], cells)
+
+
+def rounded_spread(returns: list[float]) -> str:
+    """Mean ± standard deviation with two digits of the deviation; of one seed, three digits of its mean."""
+    mean = np.mean(returns)
+    if len(returns) == 1:
+        return rounded(mean, mean / 10)
+    deviation = np.std(returns, ddof=1)
+    if deviation == 0:
+        return rounded(mean, mean / 10)
+    return f"{rounded(mean, deviation)} ± {rounded(deviation, deviation)}"
+
+
+def published_range(theirs: dict[str, str]) -> str:
+    """The lowest and the highest published mean, three digits each."""
+    texts = [theirs[name].split()[0] for name in PUBLISHED[:3] if theirs[name]]
+    means = sorted(float(text.replace("−", "-")) for text in texts)
+    ends = [rounded(mean, mean / 10) for mean in (means[0], means[-1])]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def rounded(number: float, scale: float) -> str:
+    """The number with as many digits as leave two of the scale."""
+    digits = 1 - math.floor(math.log10(abs(scale)))
+    return f"{round(number, digits):,.{max(digits, 0)}f}".replace("-", "−")
 
 
 def short_speed_table(speeds: dict) -> str:

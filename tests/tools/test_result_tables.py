@@ -104,7 +104,10 @@ def test_the_pages_tables_say_what_was_measured():
     rows = result_tables.rows_of(kept_runs("results"))
     bullet = next(row for row in rows["ppo_continuous_action_numpy"] if row.runs[0].env_id == "HopperBulletEnv-v0")
     assert result_tables.spread(report.results(bullet.runs)) == "1827.38 ± 165.20" and len(bullet.runs) == 3
-    breakout = cells_of(result_tables.summary_table(rows))["Breakout-v5, precision=bf16"]
-    assert breakout["CleanRL, first table"] == "389.57 ± 29.62" and "410.82" in breakout.values()
+    summary = cells_of(result_tables.summary_table(rows))
+    breakout = summary["[Breakout-v5](docs/ppo_atari_envpool.md#results), precision=bf16"]
+    assert (breakout["ours"], breakout["seeds"], breakout["published"]) == ("411", "1", "211 to 390")
+    pusher = summary["[Pusher-v4](docs/ppo_continuous_action_numpy.md#results)"]
+    assert pusher["ours"] == "−51.9 ± 8.6" and pusher["published"] == "−56.8 to −40.4"
     measured = read_json("growth.json")["ppo_num-envs"]
     assert cells_of(result_tables.growth_table(measured))["256"]["steps/s"] == "43,469 (41,749–45,553)"
