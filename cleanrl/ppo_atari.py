@@ -809,7 +809,7 @@ class Run:
         path.with_suffix(".tmp").replace(path)
         previous = self.checkpoint
         self.checkpoint = load_checkpoint(path)
-        if previous and previous["is_interim"]:
+        if previous and previous.get("is_interim"):  # 0.3 had none
             previous["path"].unlink(missing_ok=True)
 
     def record_video(self) -> None:

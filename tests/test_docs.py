@@ -186,7 +186,7 @@ def test_what_pages_repeat_of_the_scripts_is_current(tmp_path):
     before = {page.name: page.read_text("utf-8") for page in copies}
     assert fill.fill_pages(copies) > 100
     changed = [page.name for page in copies if page.read_text("utf-8") != before[page.name]]
-    assert not changed and not fill.missing, f"python docs/fill.py: {changed} {fill.missing}"
+    assert not changed and not fill.missing, f"python docs/build/fill.py: {changed} {fill.missing}"
 
 
 def test_a_stale_block_and_a_stale_line_are_replaced(tmp_path):
@@ -216,7 +216,7 @@ def test_messages_on_the_page_of_troubles_are_the_scripts():
     sources = "".join(path.read_text("utf-8") for path in ROOT.glob("cleanrl/*.py"))
     rows = [row for row in (ROOT / "docs" / "troubleshooting.md").read_text("utf-8").splitlines() if "…" in row]
     messages = [message for row in rows for message in row.rpartition(" | ")[0].split("`")[1::2]]
-    assert len(messages) > 30
+    assert len(messages) > 20
     for message in messages:
         assert " " not in message or all(piece in sources for piece in message.split("…")), message
 
