@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import ppo
+import ppo_continuous_action
 import pytest
 import torch
 from test_docs import blocks
@@ -54,6 +55,27 @@ def test_the_policy_is_exported_to_onnx(run_folder):
     (logits,) = session.run(None, {"obs": obs})
     with torch.no_grad():
         assert logits == pytest.approx(ppo.load(run_folder).agent.actor(torch.from_numpy(obs)).numpy(), abs=1e-6)
+
+
+def test_a_box_policy_is_exported_with_its_normalization_and_bounds(tmp_path):
+    needed = "pip install onnx onnxruntime onnxscript"
+    pytest.importorskip("onnxscript", reason=f"onnx is not installed: {needed}")
+    onnxruntime = pytest.importorskip("onnxruntime", reason=f"onnxruntime is not installed: {needed}")
+    shutil.copy(ROOT / "cleanrl" / "ppo_continuous_action.py", tmp_path)
+    words = "--env-id Pendulum-v1 --num-steps 512 --total-timesteps 512 --learning-rate 0.1 --no-anneal-lr".split()
+    command = [sys.executable, "ppo_continuous_action.py", *words]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    (folder,) = (tmp_path / "runs").iterdir()
+    type_example("export_box.py", folder)
+    session = onnxruntime.InferenceSession(tmp_path / "box_policy.onnx")
+    player = ppo_continuous_action.load(folder, deterministic=True)
+    at_a_bound = 0
+    for obs in np.float32([[[0.1, -0.9, 7.0]], [[1.0, 0.0, 0.0]], [[-1.0, 0.0, -8.0]]]):
+        expected = player.act(player.normalize(obs)).clip(-2.0, 2.0)
+        (action,) = session.run(None, {"obs": obs})
+        assert action == pytest.approx(expected, abs=1e-5)
+        at_a_bound += abs(expected).max() == 2.0
+    assert at_a_bound > 0  # else the bounds were not seen
 
 
 def test_the_version_is_one():
