@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy reads it; threads only slow down products this small
-os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 
 import gymnasium as gym
 import numpy as np
@@ -104,20 +103,12 @@ class VectorEnv:
     """N environments, stepped together. One whose episode ends is reset in the same step."""
 
     def __init__(self, args: Args, num_envs: int, render_mode: str | None = None):
-        self.make = partial(make_vector, args, num_envs, partial(make_env, args, render_mode))
-        self.vector = self.make()
-        self.is_new = True
+        self.vector = make_vector(args, num_envs, partial(make_env, args, render_mode))
         self.observation_space = self.vector.single_observation_space
         self.action_space = self.vector.single_action_space
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Starts episodes in N new environments: used ones may reset differently. Returns (N, D), D numbers each."""
-        if not self.is_new:
-            statistics = self.state_dict()
-            self.close()
-            self.vector = self.make()
-            self.load_state_dict(statistics)
-        self.is_new = False
+        """Starts an episode in each environment. Returns observations (N, D), D numbers each."""
         observations, _ = self.vector.reset(seed=seeds)
         return observations.astype(np.float32)
 
@@ -126,15 +117,27 @@ class VectorEnv:
         the last observation of each episode that a time limit cut, by environment; and the return "r" and length "l" of
         each episode that ended."""
         env_actions = (self.action_space.start + actions).astype(self.action_space.dtype)
-        observations, rewards, dones, truncated_obs, episodes = step_vector(self.vector, env_actions)
-        truncated_obs = {i: last_obs.astype(np.float32) for i, last_obs in truncated_obs.items()}
+        observations, rewards, terminated, truncated, last_obs, episodes = step_vector(self.vector, env_actions)
+        dones = (terminated | truncated).astype(np.float32)
+        truncated_obs = {i: x.astype(np.float32) for i, x in last_obs.items() if not terminated[i]}
         return observations.astype(np.float32), rewards, dones, truncated_obs, episodes
 
     def state_dict(self) -> dict:
-        return get_statistics(self.vector)  # of NormalizeObservation and NormalizeReward, not of other wrappers
+        """What NormalizeObservation and NormalizeReward, if make_env uses them, know in each environment."""
+        state = {}
+        for name in ("obs_rms", "return_rms"):
+            if all(self.vector.call("has_wrapper_attr", name)):
+                state[name] = [(x.mean.tolist(), x.var.tolist(), x.count) for x in self.vector.get_attr(name)]
+        return state
 
     def load_state_dict(self, state: dict) -> None:
-        set_statistics(self.vector, state)
+        for name, saved in state.items():
+            running = list(self.vector.get_attr(name))
+            for i, x in enumerate(running):
+                mean, var, x.count = saved[i % len(saved)]  # there may be more environments now
+                x.mean = np.array(mean, x.mean.dtype)
+                x.var = np.array(var, x.var.dtype)
+            self.vector.set_attr(name, running)
 
     def close(self) -> None:
         close_vector(self.vector)
@@ -143,12 +146,12 @@ class VectorEnv:
 # ---------------------------------------------------------------------------------------------------------------- Agent
 def init_mlp(rng: np.random.Generator, name: str, inputs: int, outputs: int, gain: float) -> dict[str, np.ndarray]:
     """Two hidden layers of 64 units and a last one, under the names that they have in ppo.py."""
-    parameters = {}
+    arrays = {}
     sizes = [(0, inputs, 64, math.sqrt(2)), (2, 64, 64, math.sqrt(2)), (4, 64, outputs, gain)]
     for layer, fan_in, fan_out, layer_gain in sizes:
-        parameters[f"{name}.{layer}.weight"] = orthogonal(rng, fan_out, fan_in, layer_gain)  # [core-2]
-        parameters[f"{name}.{layer}.bias"] = np.zeros(fan_out)
-    return parameters
+        arrays[f"{name}.{layer}.weight"] = orthogonal(rng, fan_out, fan_in, layer_gain)  # [core-2] orthogonal weights
+        arrays[f"{name}.{layer}.bias"] = np.zeros(fan_out)
+    return arrays
 
 
 class MLP:
@@ -192,7 +195,7 @@ class Agent:
         rng = np.random.default_rng(args.seed)  # for the initial weights
         obs_dim = envs.observation_space.shape[0]
         self.num_actions = int(envs.action_space.n)
-        critic = init_mlp(rng, "critic", obs_dim, 1, gain=1.0)  # [core-13]
+        critic = init_mlp(rng, "critic", obs_dim, 1, gain=1.0)  # [core-13] two networks
         actor = init_mlp(rng, "actor", obs_dim, self.num_actions, gain=0.01)
         arrays = {**critic, **actor}
         self.parameters = Arrays(arrays, dtype)
@@ -246,7 +249,7 @@ class Adam:
 
     def __init__(self, parameters: np.ndarray, lr: float, eps: float):
         self.parameters = parameters
-        self.lr = lr
+        self.param_groups = [{"lr": lr}]  # as in torch's optimizers, for one group
         self.eps = eps
         self.beta1 = 0.9
         self.beta2 = 0.999
@@ -261,13 +264,14 @@ class Adam:
         # Both averages start at zero; dividing by 1 - beta^steps makes up for it
         correction = math.sqrt(1.0 - self.beta2**self.steps)
         root = np.sqrt(self.variance) + self.eps * correction
-        self.parameters -= self.lr * correction / (1.0 - self.beta1**self.steps) * self.mean / root
+        self.parameters -= self.param_groups[0]["lr"] * correction / (1.0 - self.beta1**self.steps) * self.mean / root
 
     def state_dict(self) -> dict:
-        return {"steps": self.steps, "mean": self.mean, "variance": self.variance}
+        return {"param_groups": self.param_groups, "steps": self.steps, "mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict) -> None:
-        self.steps = int(state["steps"])
+        self.param_groups = state["param_groups"]
+        self.steps = state["steps"]
         self.mean[:] = state["mean"]
         self.variance[:] = state["variance"]
 
@@ -294,7 +298,7 @@ def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae
     decays = gamma * gae_lambda * continues
     advantages = np.zeros_like(rewards)
     advantage = np.zeros_like(next_value)
-    for t in reversed(range(len(rewards))):  # [core-5]
+    for t in reversed(range(len(rewards))):  # [core-5] GAE
         advantage = deltas[t] + decays[t] * advantage
         advantages[t] = advantage
     return advantages, advantages + values
@@ -309,7 +313,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     """
     M = len(value)
     advantages = mb.advantages
-    if args.norm_adv:  # [core-7]
+    if args.norm_adv:  # [core-7] normalized advantages
         advantages = advantages - advantages.sum() / M  # twice as fast as mean()
         advantages = advantages / (math.sqrt(advantages.dot(advantages) / M) + 1e-8)
     log_ratio = log_prob - mb.log_probs
@@ -319,7 +323,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     # and 0 where A clip(r) is smaller: there r is out of range. With r = exp(log_prob - old), dr / d log_prob = r
     unclipped = advantages * ratio
     clipped = advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
-    policy_losses = -np.minimum(unclipped, clipped)  # [core-8]
+    policy_losses = -np.minimum(unclipped, clipped)  # [core-8] clipped policy loss
     d_log_prob = np.where(unclipped <= clipped, unclipped, 0.0) / -M
 
     # The value loss is mean(max((V - R)^2, (V_c - R)^2)) / 2, V_c the clipped value. Its slope in V is that of the
@@ -327,7 +331,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
     error = value - mb.returns
     squared_error = error * error
     slope = error
-    if args.clip_vloss:  # [core-9]
+    if args.clip_vloss:  # [core-9] clipped value loss
         change = value - mb.values
         clipped_error = mb.values + change.clip(-clip_coef, clip_coef) - mb.returns
         clipped_slope = np.where(np.abs(change) <= clip_coef, clipped_error, 0.0)
@@ -335,7 +339,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
         slope = np.where(squared_error >= clipped_square, error, clipped_slope)
         squared_error = np.maximum(squared_error, clipped_square)
     d_value = args.vf_coef / M * slope
-    metrics = {  # [core-12]
+    metrics = {  # [core-12] what to watch
         "losses/value_loss": 0.5 * squared_error,
         "losses/policy_loss": policy_losses,
         "losses/entropy": entropy,
@@ -343,7 +347,7 @@ def ppo_loss(log_prob, entropy, value, mb: Batch, clip_coef: float, args: Args):
         "losses/approx_kl": ratio - 1 - log_ratio,
         "losses/clipfrac": np.abs(ratio - 1) > clip_coef,
     }
-    return d_log_prob, -args.ent_coef / M, d_value, metrics  # [core-10]
+    return d_log_prob, -args.ent_coef / M, d_value, metrics  # [core-10] one loss, entropy bonus
 
 
 # ------------------------------------------------------------------------------------------------------------- Training
@@ -352,8 +356,8 @@ def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each. `run` does the rest: it counts updates, saves, resumes and logs."""
     envs = VectorEnv(args, args.num_envs)
     agent = Agent(envs, args)
-    optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3]
-    initial_rate = optimizer.lr
+    optimizer = Adam(agent.parameters.vector, args.learning_rate, eps=1e-5)  # [core-3] Adam's epsilon
+    initial_rates = [group["lr"] for group in optimizer.param_groups]
     run.keep(model=agent.parameters, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
 
     # T steps of N environments are a rollout of B = T * N samples, collected in numpy; M of them are a minibatch
@@ -366,23 +370,24 @@ def train(args: Args, run: "Run") -> None:
     for update, fresh_episodes in run.updates():
         # Anneal
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
-        clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1]
-        if args.anneal_lr:
-            optimizer.lr = initial_rate * remaining  # [core-4]
+        clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1] annealed clip range
+        for group, rate in zip(optimizer.param_groups, initial_rates):
+            if args.anneal_lr:  # --no-anneal-lr leaves the rate to a scheduler
+                group["lr"] = rate * remaining  # [core-4] annealed rate
 
         # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         rng = np.random.default_rng([args.seed, update])
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
-            next_obs = envs.reset(rng.integers(2**31, size=N).tolist())  # new environments lose what set_attr changed
+            next_obs = envs.reset(rng.integers(2**31, size=N).tolist())
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(rng, T, N)
-        for step in range(T):  # [core-1] obs and dones carry on from one rollout to the next
-            obs[step] = next_obs  # to change what is observed, edit VectorEnv or Agent: --evaluate uses only these
+        for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
+            obs[step] = next_obs  # change it in VectorEnv or Agent: --evaluate uses only these
             dones[step] = next_done
             actions[step] = agent.get_action(next_obs, noise[step])
             next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step])
-            run.note(rewards[step], episodes)
-            if args.bootstrap_truncated and truncated_obs:  # [plus-1]
+            run.note(next_obs, rewards[step], episodes)
+            if args.bootstrap_truncated and truncated_obs:  # [plus-1] time limits
                 last_obs = np.array(list(truncated_obs.values()), np.float32)
                 rewards[step, list(truncated_obs)] += args.gamma * agent.get_value(last_obs)
 
@@ -398,21 +403,22 @@ def train(args: Args, run: "Run") -> None:
         # Learn, in epochs of minibatches
         logged = []  # metrics of each minibatch
         for _ in range(args.update_epochs):
-            for indices in rng.permutation(args.batch_size).reshape(-1, M):  # [core-6]
+            epoch_start = len(logged)
+            for indices in rng.permutation(args.batch_size).reshape(-1, M):  # [core-6] shuffled minibatches
                 mb = Batch(*(x.take(indices, axis=0) for x in batch))  # faster than x[indices]
                 log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)
                 d_log_prob, d_entropy, d_value, mb_metrics = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
                 agent.backward(d_log_prob, d_entropy, d_value)  # of the latest forward: have no other before it
                 norm = math.sqrt(agent.gradients.vector.dot(agent.gradients.vector))
-                agent.gradients.vector *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11]
+                agent.gradients.vector *= min(1.0, args.max_grad_norm / (norm + 1e-6))  # [core-11] gradient's norm
                 optimizer.step(agent.gradients.vector)
                 logged.append(mb_metrics)
-            epoch_kl = np.mean([x["losses/approx_kl"] for x in logged[-args.num_minibatches :]])
-            if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3]
+            epoch_kl = np.mean([x["losses/approx_kl"] for x in logged[epoch_start:]])
+            if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3] early stop
                 break
 
         # Log
-        metrics = {"charts/learning_rate": optimizer.lr}
+        metrics = {"charts/learning_rate": optimizer.param_groups[0]["lr"]}
         for name in logged[0]:  # each is a mean over the minibatches
             metrics[name] = float(np.mean([x[name] for x in logged]))
         metrics["losses/explained_variance"] = math.nan
@@ -423,6 +429,8 @@ def train(args: Args, run: "Run") -> None:
 
 # ======================================================================== The run: nothing below is about PPO
 
+import atexit
+import csv
 import importlib.metadata
 import importlib.util
 import platform
@@ -430,315 +438,213 @@ import random
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 import time
-import traceback
-from collections.abc import Iterator
-from contextlib import closing, suppress
-from dataclasses import asdict, fields, replace
-from typing import NoReturn
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
 
 import filelock
 import imageio.v2 as imageio
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer import event_file_writer
 
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
+
 ACTION_SPACES = (gym.spaces.Discrete,)  # that this script can act in
-PICTURES = False  # whether this script learns from pictures
-LONGEST_EPISODE = 30_000  # steps after which --evaluate and videos cut an episode off
-RANGES = {  # smallest and largest value of options, also of the other scripts'
-    **dict.fromkeys(("total_timesteps", "num_envs", "num_steps", "num_minibatches"), (1, sys.maxsize)),
-    **dict.fromkeys(("update_epochs", "episodes", "checkpoints"), (1, sys.maxsize)),
-    **dict.fromkeys(("num_threads", "env_threads"), (1, 1024)),
-    **dict.fromkeys(("gamma", "gae_lambda", "reward_gamma"), (0, 1)),
-    **dict.fromkeys(("learning_rate", "clip_coef", "ent_coef", "vf_coef"), (0, sys.maxsize)),
-    "max_grad_norm": (0, math.inf),
-    **dict.fromkeys(("target_kl", "seed"), (0, sys.maxsize)),
-}
+PICTURES = False  # whether it learns from pictures
+LONG_EPISODE = 5_000  # steps after which players say that an episode is long
+LONGEST_EPISODE = 30_000  # steps after which they give up
+LONGEST_UNSAVED = 600  # seconds of training that a crash costs at most
+RANGES = [  # names of options, and their smallest and largest value
+    (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
+    (["checkpoints", "episodes"], 1, sys.maxsize),
+    (["seed", "learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl"], 0, sys.maxsize),
+    (["gamma", "gae_lambda"], 0, 1),
+    (["max_grad_norm"], 0, math.inf),
+]
+
+
+class UserError(ValueError):
+    """What the user can fix: it costs one line and status 2."""
 
 
 # ----------------------------------------------------------------------------------------------- Environments
+class OneOfMany(gym.Wrapper):
+    """One of a vector's environments. The vector merges infos, so what no script reads is dropped here."""
+
+    def __init__(self, make_one, trainer: int, seed: int):
+        if os.getpid() != trainer:  # in a process of its own; the trainer's ends it
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            random.seed(seed)
+            np.random.seed(seed)
+        super().__init__(make_one())
+
+    def reset(self, **arguments):
+        observation, info = self.env.reset(**arguments)
+        return observation, self.get_used(info)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation = np.array(observation)  # a copy, since some environments reuse theirs
+        return observation, reward, terminated, truncated, self.get_used(info)
+
+    def get_used(self, info: dict) -> dict:
+        episode = info.get("episode")
+        if isinstance(episode, dict) and "r" in episode and "l" in episode:  # RecordEpisodeStatistics'
+            return {"episode": {"r": episode["r"], "l": episode["l"]}}
+        return {}
+
+
 def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
     """N environments in turn, or each in a process of its own. One alone never needs a process."""
+    seeds = np.random.randint(2**31, size=num_envs).tolist()  # of the processes' random and np.random
+    makers = [partial(OneOfMany, make_one, os.getpid(), seed) for seed in seeds]
     same_step = gym.vector.AutoresetMode.SAME_STEP
-    if args.vectorization == "async" and num_envs > 1:
-        import atexit
-
-        seeds = np.random.randint(2**31, size=num_envs).tolist()  # of the environments' own random and np.random
-        makers = [partial(make_in_process, make_one, os.getpid(), seed) for seed in seeds]
-        vector = gym.vector.AsyncVectorEnv(makers, autoreset_mode=same_step)
-        atexit.register(close_vector, vector)  # Python's own exit waits for processes that nobody has closed
-        return vector
-    return gym.vector.SyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
-
-
-def make_in_process(make_one, trainer: int, seed: int) -> gym.Env:
-    """An environment whose process ignores stop signals: the trainer's process tells it when to end."""
-    if os.getpid() != trainer:  # Gymnasium also makes one in the trainer's process, to see its spaces
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        seed_others(seed)
-    env = make_one()
-    return gym.wrappers.TransformObservation(env, np.copy, env.observation_space)  # some reuse their array
+    if args.vectorization == "sync" or num_envs == 1:
+        return gym.vector.SyncVectorEnv(makers, autoreset_mode=same_step)
+    vector = gym.vector.AsyncVectorEnv(makers, autoreset_mode=same_step)
+    atexit.register(close_vector, vector)  # Python's own exit would wait for the processes
+    return vector
 
 
 def step_vector(vector: gym.vector.VectorEnv, actions: np.ndarray):
-    """Steps each environment with its action, of N. Where an episode ends, the next one begins in the same step.
-
-    Returns observations (N, ...); rewards (N,); dones (N,), 1 at true ends and time limits; the last observation
-    of each episode that a time limit cut, by environment; and "r" and "l" of each episode that ended, its return
-    and length. Two ways that do the same: change rewards or observations by wrappers in make_env, not here.
-    """
+    """Steps each environment; where an episode ends, the next one begins. Returns observations, rewards,
+    terminated and truncated, N each; by environment, the last observation of an episode that ended; and the
+    return "r" and length "l" of each."""
+    last_obs = {}
+    episodes = []
     if isinstance(vector, gym.vector.AsyncVectorEnv):
         observations, rewards, terminated, truncated, infos = vector.step(actions)
-        truncated_obs = {i: infos["final_obs"][i] for i in np.flatnonzero(truncated & ~terminated)}
-        dones = (terminated | truncated).astype(np.float32)
-        return observations, rewards, dones, truncated_obs, ended_episodes(infos)
-    observations = []  # a loop of our own, since SyncVectorEnv.step takes twice the time
+        for i in np.flatnonzero(terminated | truncated):
+            last_obs[i] = infos["final_obs"][i]
+        for i in np.flatnonzero(infos.get("final_info", {}).get("_episode", [])):
+            episode = infos["final_info"]["episode"]
+            episodes.append({"r": float(episode["r"][i]), "l": int(episode["l"][i])})
+        return observations, rewards, terminated, truncated, last_obs, episodes
+    observations = []  # a loop of our own, since Gymnasium's takes twice the time
     rewards = np.zeros(vector.num_envs)
-    dones = np.zeros(vector.num_envs, np.float32)
-    truncated_obs = {}
-    episodes = []
-    for i, env in enumerate(vector.envs):
-        observation, rewards[i], terminated, truncated, info = env.step(actions[i])
-        if terminated or truncated:
-            dones[i] = 1.0
-            if not terminated:
-                truncated_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
-            observation, reset_info = env.reset()
-            for ended in (info, reset_info):  # a game can end inside reset, too
-                if "episode" in ended:
-                    episode = ended.pop("episode")
-                    episodes.append({"r": float(episode["r"]), "l": int(episode["l"])})
+    terminated = np.zeros(vector.num_envs, bool)
+    truncated = np.zeros(vector.num_envs, bool)
+    for i, one in enumerate(vector.envs):
+        observation, rewards[i], is_terminal, is_cut, info = one.env.step(actions[i])  # past OneOfMany
+        if is_terminal or is_cut:
+            terminated[i] = is_terminal
+            truncated[i] = is_cut
+            last_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
+            used = one.get_used(info)
+            if used:
+                episodes.append({"r": float(used["episode"]["r"]), "l": int(used["episode"]["l"])})
+            observation, _ = one.reset()
         observations.append(observation)
-    return np.array(observations), rewards, dones, truncated_obs, episodes
+    return np.array(observations), rewards, terminated, truncated, last_obs, episodes
 
 
 def close_vector(vector: gym.vector.VectorEnv) -> None:
-    """Closes the environments, and ends their processes even if one hangs or has died."""
-    if not isinstance(vector, gym.vector.AsyncVectorEnv):
-        vector.close()
-        return
-    for pipe in vector.parent_pipes:
-        with suppress(OSError, AttributeError):  # of a process that has died
-            pipe.send(("close", None))  # as Gymnasium does, whose own close may wait forever
-    for process in vector.processes:
-        process.join(timeout=5)
-        process.kill()
-    vector.closed = True
-
-
-def ended_episodes(infos: dict) -> list[dict]:
-    """Return "r" and length "l" of each episode that ended in a step, from a vector environment's infos."""
-    episodes = []
-    for info in (infos.get("final_info", {}), infos):  # in infos itself if a game ended inside reset
-        for i in np.flatnonzero(info.get("_episode", [])):
-            episodes.append({"r": float(info["episode"]["r"][i]), "l": int(info["episode"]["l"][i])})
-    return episodes
-
-
-def get_statistics(vector: gym.vector.VectorEnv) -> dict:
-    """What NormalizeObservation and NormalizeReward, if make_env uses them, know in each environment."""
-    statistics = {}
-    for name in ("obs_rms", "return_rms"):
-        if all(vector.call("has_wrapper_attr", name)):
-            statistics[name] = [(x.mean.tolist(), x.var.tolist(), x.count) for x in vector.get_attr(name)]
-    return statistics
-
-
-def set_statistics(vector: gym.vector.VectorEnv, statistics: dict) -> None:
-    """Gives wrappers their statistics back; environments that weren't saved get those of the first."""
-    for name, saved in statistics.items():
-        running = list(vector.get_attr(name))
-        for i, x in enumerate(running):
-            mean, var, x.count = saved[i] if i < len(saved) else saved[0]
-            x.mean = np.array(mean, x.mean.dtype)
-            x.var = np.array(var, x.var.dtype)
-        vector.set_attr(name, running)
-
-
-def return_so_far(envs: VectorEnv) -> float:
-    """The return of the first environment's episode until now."""
-    return float(envs.vector.get_attr("episode_returns")[0])
-
-
-def freeze_statistics(vector: gym.vector.VectorEnv) -> None:
-    """Lets NormalizeObservation and NormalizeReward use what they have learned, and learn nothing more."""
-    for env in vector.envs:
-        while isinstance(env, gym.Wrapper):
-            if isinstance(env, gym.wrappers.NormalizeObservation | gym.wrappers.NormalizeReward):
-                env.update_running_mean = False
-            env = env.env
-
-
-def picture(envs: VectorEnv) -> np.ndarray:
-    """The first environment as it looks now, (height, width, 3) bytes."""
-    pixels = envs.vector.render()[0]
-    if pixels is None:
-        raise ValueError('draws no picture; omit --capture-video, or use load(run, render_mode="rgb_array")')
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[2:] != (3,):
-        kind = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
-        raise ValueError(f"render() returned {kind}, not uint8 (height, width, 3); omit --capture-video")
-    return pixels
-
-
-def is_picture(space: gym.Space) -> bool:
-    """Whether observations are pictures: bytes, from 32 x 32 pixels on, gray or in color."""
-    is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and np.all(space.high == 255)
-    return bool(is_bytes and len(space.shape) in (2, 3) and min(space.shape[:2]) >= 32)
-
-
-def parts(space: gym.Space, name: str = "") -> list[tuple[str, gym.Space]]:
-    """What a Dict or Tuple holds, also inside others, by keys such as ['a'][0]; of another space, itself."""
-    if isinstance(space, gym.spaces.Dict):
-        items = list(space.items())
-    elif isinstance(space, gym.spaces.Tuple):
-        items = list(enumerate(space))
-    else:
-        return [(name, space)]
-    found = []
-    for key, inner in items:
-        found += parts(inner, f"{name}[{key!r}]")
-    return found
+    """Closes the environments. Their processes are killed: one that hangs can't be asked to end."""
+    if isinstance(vector, gym.vector.AsyncVectorEnv):
+        for process in vector.processes:
+            process.kill()
+        vector.closed = True
+    vector.close()
 
 
 def check_spaces(env: gym.Env) -> None:
-    """Raises ValueError with what would help, if this script can't learn in the environment's spaces."""
-    observation_space = env.observation_space
-    action_space = env.action_space
-    pictures = is_picture(observation_space)
-    observes = type(observation_space).__name__
-    fitting = None  # the script for these spaces
-    if isinstance(action_space, gym.spaces.Discrete):
-        fitting = "ppo_atari.py" if pictures else "ppo.py"
-    elif isinstance(action_space, gym.spaces.Box) and not pictures:
-        fitting = "ppo_continuous_action.py"
-    elif isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary) and not pictures:
-        fitting = "ppo_multidiscrete.py"
-    numbers = gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
-    for name, part in parts(observation_space):
-        if not isinstance(part, numbers):
-            kind = f"{type(part).__name__} in {observes}{name}"
-            raise ValueError(f"observes {kind}, no numbers; a wrapper in make_env must drop it")
-        if is_picture(part) and part is not observation_space:
-            raise ValueError(f"observes a picture in {observes}{name}; a wrapper in make_env must return one")
-    if not pictures and observation_space.shape is not None and len(observation_space.shape) == 3:
-        first, height, width = observation_space.shape
-        last = gym.spaces.Box(0, 255, (height, width, first), np.uint8)
-        if first in (1, 3, 4) and observation_space.dtype == np.uint8 and is_picture(last):
-            shapes = f"{observation_space.shape}, not {last.shape}"
-            raise ValueError(f"observes pictures {shapes}; a wrapper in make_env must move the channels")
-    if isinstance(action_space, gym.spaces.Box) and action_space.dtype not in (np.float32, np.float64):
-        raise ValueError(f"has Box actions of {action_space.dtype}; a wrapper in make_env must take floats instead")
-    if not isinstance(action_space, ACTION_SPACES) or pictures != PICTURES:
-        what = f"pictures {observation_space.shape}" if pictures else f"{observes} of numbers"
-        advice = f"use {fitting}" if fitting else "none here learns it; a wrapper in make_env must change it"
-        raise ValueError(f"observes {what} and has {type(action_space).__name__} actions; {advice}")
+    """Raises UserError if this script can't learn in the environment's spaces."""
+    space = env.observation_space
+    is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8
+    is_picture = is_bytes and len(space.shape) in (2, 3) and sorted(space.shape)[-2] >= 32
+    if not isinstance(env.action_space, ACTION_SPACES) or is_picture != PICTURES:
+        observes = f"pictures {space.shape}" if is_picture else "no pictures"
+        hint = "use ppo_atari.py for pictures, else ppo.py for Discrete actions, ppo_multidiscrete.py for "
+        hint += "MultiDiscrete and MultiBinary, ppo_continuous_action.py for Box; see docs/can-i-use-it.md"
+        raise UserError(f"observes {observes} and has {type(env.action_space).__name__} actions; {hint}")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
-class Player:
-    """A trained agent and an environment of its own, as --evaluate, videos and other programs use them.
+class Player(VectorEnv):
+    """An environment and a trained agent that acts in it.
 
     player = load("runs/RUN")
-    obs = player.reset(seed=1)
+    obs = player.reset([1])  # a seed
     obs, rewards, dones, _, episodes = player.step(player.act(obs))
     """
 
     def __init__(self, checkpoint: dict, args: Args, render_mode: str | None = None):
-        self.deterministic = args.deterministic
-        self.rng = np.random.default_rng([args.seed, 0, 1])
-        self.envs = VectorEnv(args, 1, render_mode)
-        self.agent = Agent(self.envs, args)
-        restore(checkpoint, model=self.agent.parameters, envs=self.envs)
-        freeze_statistics(self.envs.vector)
-
-    def reset(self, seed: int) -> np.ndarray:
-        """Begins an episode. Returns observations (1, ...), as the agent gets them."""
-        self.envs.is_new = True  # the same environment plays all episodes
-        return self.envs.reset([seed])
+        super().__init__(args, 1, render_mode)
+        self.args = args
+        self.rng = np.random.default_rng(args.seed)  # play begins it anew
+        self.agent = Agent(self, args)
+        load_state(self.agent.parameters, checkpoint, "model")
+        load_state(self, checkpoint, "envs")
+        for env in self.vector.envs:
+            while isinstance(env, gym.Wrapper):
+                env.update_running_mean = False  # NormalizeObservation and NormalizeReward learn no more
+                env = env.env
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """Actions (1, ...) at observations (1, ...), for step."""
         noise = self.agent.draw_noise(self.rng, 1)
-        if self.deterministic:
+        if self.args.deterministic:
             noise = np.zeros_like(noise)
         return self.agent.get_action(obs, noise)
 
-    def step(self, actions: np.ndarray):
-        """As VectorEnv.step; when an episode ends, the next one begins."""
-        return self.envs.step(actions)
-
-    def close(self) -> None:
-        self.envs.close()
-
-    def picture(self) -> np.ndarray:
-        """What a video shows of this moment, (height, width, 3) bytes."""
-        return picture(self.envs)
-
-    def play(self, seed: int, writer=None) -> dict:
-        """Plays an episode, with pictures for a video's writer. Returns its return "r" and length "l"."""
-        obs = self.reset(seed)
-        for _ in range(LONGEST_EPISODE):
-            if writer:
-                writer.append_data(self.picture())
-            obs, _, _, _, episodes = self.step(self.act(obs))
-            if episodes:
-                return episodes[0]
-        total = return_so_far(self.envs)
-        print(f"episode stopped after {LONGEST_EPISODE:,} steps; its return so far is {total:.2f}")
-        return {"r": total, "l": LONGEST_EPISODE}
-
 
 def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
-    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True.
-
-    Sets torch's threads and draws actions from torch's generator. Raises ValueError if there is no such agent.
-    """
-    if render_mode == "human":
-        os.environ.pop("SDL_VIDEODRIVER", None)  # pygame opens a window
-    try:
-        checkpoint = load_checkpoint(Path(run))
-        args = resolve(replace(for_evaluation(checkpoint["args"]), **options))
-        prepare(args)
-        return Player(checkpoint, args, render_mode)
-    except SystemExit:
-        raise ValueError(f"{run}: can't be loaded; the line above says why") from None
+    """A trained agent. `run`: run folder or checkpoint; `options`: Args to change, say deterministic=True."""
+    checkpoint = load_checkpoint(Path(run))
+    return Player(checkpoint, replace(checkpoint["args"], **options), render_mode)
 
 
-def evaluate(checkpoint: dict, args: Args, episodes: int, video: Path | None = None) -> Iterator[dict]:
-    """Plays episodes; yields "r" and "l" of each. `video`: mp4 of the first, whole or not there."""
-    with closing(Player(checkpoint, args, "rgb_array" if video else None)) as player:
-        seeds = episode_seeds(args, episodes)
+def play(player: Player, seed: int, video: Path | None = None) -> dict:
+    """Plays an episode. Returns its return "r" and length "l". `video`: an mp4, whole or not there at all."""
+    player.rng = np.random.default_rng(seed)
+    obs = player.reset([seed])
+    with ExitStack() as closing:
         if video:
-            yield film(player, seeds.pop(0), video)
-        for seed in seeds:
-            yield player.play(seed)
+            unfinished = video.with_suffix(".tmp.mp4")
+            closing.callback(unfinished.unlink, missing_ok=True)
+            fps = player.vector.metadata.get("render_fps", 30)
+            writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
+            closing.callback(writer.close)
+        for step in range(LONGEST_EPISODE):
+            if step == LONG_EPISODE:
+                print(f"{step:,} steps in an episode; it is given up after {LONGEST_EPISODE:,}", flush=True)
+            if video:
+                writer.append_data(player.vector.render()[0])
+            obs, _, _, _, episodes = player.step(player.act(obs))
+            if episodes:
+                break
+        else:
+            raise UserError(f"an episode has not ended after {LONGEST_EPISODE:,} steps; limit it in make_env")
+        if video:
+            writer.close()
+            unfinished.replace(video)
+    return episodes[0]
 
 
-def film(player: Player, seed: int, video: Path) -> dict:
-    """Plays an episode, and records it."""
-    unfinished = video.with_suffix(".tmp.mp4")
-    fps = player.envs.vector.metadata.get("render_fps", 30)
-    try:
-        with closing(imageio.get_writer(unfinished, fps=fps, macro_block_size=2)) as writer:
-            episode = player.play(seed, writer)
-        unfinished.replace(video)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return episode
+def evaluate(checkpoint: dict, args: Args) -> None:
+    """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
+    path = checkpoint["path"]
+    folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    player = Player(checkpoint, args, "rgb_array" if args.capture_video else None)
+    rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
+    returns = []
+    seeds = np.random.SeedSequence([args.seed, 0]).generate_state(args.episodes)  # updates begin with 1
+    for number, seed in enumerate(seeds.tolist(), start=1):
+        video = folder / "evaluation.mp4" if args.capture_video and number == 1 else None
+        episode = play(player, seed, video)
+        print(f"episode {number}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
+        rows.append(f"{path.name},{args.seed},{number},{episode['r']},{episode['l']}")
+        returns.append(episode["r"])
+    player.close()
+    print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
+    (folder / "evaluation.csv").write_text("\n".join(rows) + "\n", "utf-8")
 
 
 # ------------------------------------------------------------------------------------------------------ Numpy
-CHECKPOINT = ".npz"  # suffix of checkpoints
-OUT_OF_MEMORY = (MemoryError,)
-
-
 def orthogonal(rng: np.random.Generator, outputs: int, inputs: int, gain: float) -> np.ndarray:
-    """A random (outputs, inputs) matrix: its rows, or its columns if they are fewer, are orthogonal and of
-    length gain."""
+    """A random (outputs, inputs) matrix: its rows, or columns if fewer, are orthogonal and of length gain."""
     q, r = np.linalg.qr(rng.standard_normal((max(outputs, inputs), min(outputs, inputs))))
     q *= np.sign(np.diag(r))  # so that every orthogonal matrix is equally likely
     return gain * (q if outputs >= inputs else q.T)
@@ -775,55 +681,26 @@ class Arrays:
             part[...] = state[name]
 
 
-class SummaryWriter:
-    """Writes scalars for TensorBoard, as torch's class of this name does."""
-
-    def __init__(self, folder: str, purge_step: int):
-        self.writer = event_file_writer.EventFileWriter(folder)
-        self.writer.add_event(Event(step=purge_step, session_log={"status": "START"}))
-        self.step = purge_step
-        self.values = []
-
-    def add_scalar(self, name: str, value: float, step: int) -> None:
-        if step != self.step:
-            self.write()
-        self.step = step
-        self.values.append({"tag": name, "simple_value": float(value)})
-
-    def write(self) -> None:
-        """All values of a step as one event, which takes a fifth of the time of an event for each."""
-        if self.values:
-            summary = {"value": self.values}
-            self.writer.add_event(Event(wall_time=time.time(), step=self.step, summary=summary))
-            self.values = []
-
-    def flush(self) -> None:
-        self.write()
-        self.writer.flush()
-
-    def close(self) -> None:
-        self.write()
-        self.writer.close()
-
-
-def take_arrays(state: dict, path: str, arrays: dict) -> dict:
-    """The state without its arrays, which go to `arrays` under names such as model/actor.0.weight."""
-    rest = {}
-    for name, value in state.items():
-        if isinstance(value, np.ndarray):
-            arrays[path + name] = value
-        elif isinstance(value, dict):
-            rest[name] = take_arrays(value, f"{path}{name}/", arrays)
-        else:
-            rest[name] = value
-    return rest
+def take_arrays(value, path: str, arrays: dict):
+    """What JSON can write of a value. Its arrays go to `arrays`, by paths such as model/actor.0.weight."""
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return None  # read_state puts it back
+    if isinstance(value, dict):
+        if not all(isinstance(name, str) for name in value):  # JSON would make strings of them
+            raise TypeError(f"{path} has names that are no strings")
+        return {name: take_arrays(part, f"{path}/{name}", arrays) for name, part in value.items()}
+    return value
 
 
 def write_state(state: dict, file) -> None:
-    """Arrays under their names, and all else as JSON text under the name state."""
+    """Arrays under their paths, and all else as JSON text under the name state."""
     arrays = {}
-    rest = take_arrays(state, "", arrays)
-    np.savez(file, state=json.dumps(rest), **arrays)
+    try:
+        text = json.dumps({name: take_arrays(part, name, arrays) for name, part in state.items()})
+    except TypeError as error:
+        raise UserError(f"run.keep takes arrays, numbers, strings, lists and dicts: {error}") from error
+    np.savez(file, state=text, **arrays)
 
 
 def read_state(path: Path) -> dict:
@@ -839,37 +716,40 @@ def read_state(path: Path) -> dict:
     return state
 
 
-def is_finite(model: Arrays) -> bool:
-    return bool(np.isfinite(model.vector).all())
+class SummaryWriter:
+    """Writes scalars and texts for TensorBoard, as torch's class of this name does."""
 
+    def __init__(self, folder: str, purge_step: int):
+        self.writer = event_file_writer.EventFileWriter(folder)  # where wandb looks for it
+        self.writer.add_event(Event(step=purge_step, session_log={"status": "START"}))
+        self.event = Event(wall_time=time.time())
 
-def seed_others(*numbers: int) -> None:
-    """Seeds the generators that no script draws from, but perhaps the environments."""
-    seed = np.random.SeedSequence(numbers).generate_state(1).item()
-    random.seed(seed)
-    np.random.seed(seed)
+    def __enter__(self):
+        return self
 
+    def __exit__(self, *error) -> None:
+        self.flush()
+        self.writer.close()
 
-def episode_seeds(args: Args, episodes: int) -> list[int]:
-    """Seeds the environments' own random numbers for an evaluation, and draws a seed for each of its episodes."""
-    seed_others(args.seed, 0)
-    rng = np.random.default_rng([args.seed, 0])  # updates begin with 1
-    return rng.integers(2**31, size=episodes).tolist()
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.add(step, tag=name, simple_value=value)
 
+    def add_text(self, name: str, text: str, step: int) -> None:
+        tensor = {"dtype": "DT_STRING", "string_val": [text.encode()], "tensor_shape": {"dim": [{"size": 1}]}}
+        metadata = {"plugin_data": {"plugin_name": "text"}}
+        self.add(step, tag=f"{name}/text_summary", tensor=tensor, metadata=metadata)
 
-def resolve(args: Args) -> Args:
-    """The arguments with what this machine decides: nothing, here."""
-    return replace(args, total_timesteps=int(args.total_timesteps))
+    def add(self, step: int, **value) -> None:
+        """One event has all values of a step: it takes a fifth of the time of an event for each."""
+        if step != self.event.step:
+            self.writer.add_event(self.event)
+            self.event = Event(wall_time=time.time(), step=step)
+        self.event.summary.value.add(**value)
 
-
-def prepare(args: Args) -> str:
-    """What this process computes on."""
-    threads = os.environ["OPENBLAS_NUM_THREADS"]
-    return "CPU, 1 thread" if threads == "1" else f"CPU, {threads} threads"
-
-
-def check_device(args: Args) -> None:
-    """Numpy needs none."""
+    def flush(self) -> None:
+        self.writer.add_event(self.event)
+        self.event = Event(wall_time=time.time())
+        self.writer.flush()
 
 
 # -------------------------------------------------------------------------------------------------------- Run
@@ -877,145 +757,113 @@ class Run:
     """What surrounds a training: run folder, checkpoints, resuming, logs, stop signals."""
 
     def __init__(self, args: Args, checkpoint: dict | None = None):
-        self.typed = args  # as checkpoints keep them; in self.args, this machine has decided "auto" and None
-        self.args = resolve(args)
-        self.machine = prepare(self.args)
-        seed_others(self.args.seed)  # before environments are made
+        self.args = args
         self.checkpoint = checkpoint  # the last one, to go on from or to record
         self.update = checkpoint["update"] if checkpoint else 0
-        self.is_saved = True  # whether nothing was learned since the last checkpoint
         self.global_step = checkpoint["global_step"] if checkpoint else 0
         self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
-        self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by update 1
-        self.episodes = []  # (global_step, return, length, seconds) of those that ended in this update
+        self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by the first row
+        self.episodes = []  # that ended in this update
         self.rewards = []  # of each step in this update
         self.kept = {}
-        self.optimizer_options = {}  # as the script gives them, by what is kept
-        self.folder = None
-        self.tracker = None
         self.stop_signal = None
-        self.signal_handlers = {}
         self.last_status = -math.inf
-        self.told_no_end = False
-        self.launcher = ["python"]
+        self.closing = ExitStack()  # what has to be closed in the end
 
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
-        for name, thing in objects.items():
-            if not hasattr(thing, "state_dict"):
-                fail(f"run.keep({name}=...): {type(thing).__name__} has no state_dict; keep an object that has one")
         self.kept.update(objects)
-        self.optimizer_options.update({name: options_of(thing) for name, thing in objects.items()})
-        if self.checkpoint:
-            restore(self.checkpoint, **objects)
+        if self.checkpoint is None:
+            return
+        is_new = self.args.learning_rate != self.checkpoint["args"].learning_rate
+        for name, thing in objects.items():
+            rates = [group["lr"] for group in getattr(thing, "param_groups", [])]
+            load_state(thing, self.checkpoint, name)
+            for i, rate in enumerate(rates):
+                if is_new and rate == self.args.learning_rate:  # other groups have their own
+                    thing.param_groups[i]["lr"] = rate
 
-    def updates(self) -> Iterator[tuple[int, bool]]:
-        """Yields the number of each update to do, and whether it has to start with fresh episodes.
-
-        The first one has to: a resumed run has no half-played episodes. With --exact-resume each one after a
-        checkpoint has to, so that a run ends with the same bits, whether it was resumed there or not.
-        """
+    def updates(self):
+        """Yields the number of each update to do, and whether it has to start with fresh episodes: the first
+        one has to, since checkpoints hold no half-played ones; with --exact-resume, so has each one after a
+        checkpoint, and the run ends with the same bits, whether it was resumed there or not."""
         args = self.args
         self.open()
-        steps = args.num_updates * args.num_steps  # of each environment
-        count = args.checkpoints or max(1, min(10, steps // 10_000))
-        count = min(count, args.num_updates)
+        count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
         planned = {round(args.num_updates * (i + 1) / count) for i in range(count)}
+        if self.checkpoint is None:
+            self.save(is_interim=True)  # there is always one to go on from
         fresh_episodes = True
-        while self.update < args.num_updates:
+        while self.update < args.num_updates and self.stop_signal is None:
             self.update += 1
-            seed_others(args.seed, self.update)
             self.start_time = time.perf_counter() - self.seconds  # checkpoints and videos do not count
-            self.is_saved = False
             yield self.update, fresh_episodes
             self.seconds = time.perf_counter() - self.start_time
-            stop = self.stop_signal is not None  # asked once, since a signal can come at any line
-            is_planned = self.update in planned
-            # With --exact-resume only what was planned is saved: after another checkpoint, a resumed run would begin
-            # fresh episodes where an undisturbed one goes on with its own
-            if is_planned or (stop and not args.exact_resume):
+            if self.update < args.num_updates:
+                self.show_status()
+            fresh_episodes = args.exact_resume and self.update in planned
+            unsaved = self.seconds - self.checkpoint["seconds"]
+            if self.update in planned:
                 self.save()
-                self.is_saved = True
-            last = self.update == args.num_updates
-            self.show_status(last=stop or last)
-            if stop and not last:
-                self.leave()
-            if is_planned and args.capture_video:
-                self.record_video()
-            fresh_episodes = is_planned and args.exact_resume
+                if args.capture_video and self.stop_signal is None:
+                    self.record_video()
+            elif unsaved > LONGEST_UNSAVED and not args.exact_resume:  # there, only planned ones are exact
+                self.save(is_interim=True)
 
     def finish(self) -> None:
-        """Says where the run is; saves it first, if train has ended it between two checkpoints."""
-        if not self.is_saved:
+        """Saves what was learned after the last checkpoint, and says how to go on."""
+        is_saved = self.checkpoint["update"] == self.update
+        if not is_saved and not (self.stop_signal and self.args.exact_resume):
             self.save()
+        if self.update > 0:
             self.show_status(last=True)
+        self.kept["envs"].close()
         print(f"run folder: {self.folder}")
+        command = shlex.join(["python", Path(sys.argv[0]).as_posix()])
+        folder = shlex.quote(self.folder.as_posix())
+        if self.stop_signal and self.update < self.args.num_updates:
+            self.write_end("stopped")
+            print(f"stopped; go on with: {command} --resume {folder}")
+            sys.exit(128 + self.stop_signal)
+        self.write_end("whole" if self.update >= self.args.num_updates else "break")
+        print(f"play it: {command} --evaluate {folder}")
 
-    def leave(self) -> None:
-        """Ends the process after a stop signal, with the command that goes on."""
-        if self.checkpoint:
-            script = Path(sys.argv[0]).as_posix()
-            command = shlex.join([*self.launcher, script, "--resume", self.folder.as_posix()])
-            print(f"stopped; update {self.checkpoint['update']} is saved, go on with: {command}")
-        else:
-            print("stopped before the first checkpoint: nothing is saved")
-        sys.exit(128 + self.stop_signal)
+    def write_end(self, how: str) -> None:
+        """Records the end for other programs: whole, by a break in train, stopped by a signal, diverged."""
+        text = json.dumps({"end": how, "update": self.update, "global_step": self.global_step})
+        (self.folder / "end.json").write_text(text, "utf-8")
 
     def open(self) -> None:
         """Makes the run folder, or cuts the logs of a resumed one back to the checkpoint, and opens them."""
-        resumed = self.args.resume is not None
-        if resumed:
-            self.folder = Path(self.args.resume)
-        else:
-            self.folder = create_run_folder(self.typed, self.args, self.launcher, self.machine)
-        self.lock = filelock.FileLock(self.folder / "lock")  # free again when this process ends, however
-        try:
-            self.lock.acquire(blocking=False)
-        except filelock.Timeout:
-            fail(f"{self.folder}: another process is training it")
-        if self.args.track:
-            self.start_tracker()
-        if resumed:
-            self.cut_back()
+        args = self.args
+        self.folder = Path(args.resume) if args.resume else create_run_folder(args)
+        self.closing.enter_context(filelock.FileLock(self.folder / "lock", blocking=False))
+        (self.folder / "end.json").unlink(missing_ok=True)
+        if self.checkpoint:
+            for name, size in self.checkpoint["log_sizes"].items():
+                os.truncate(self.folder / name, size)
+            arguments = json.dumps(asdict(args), indent=2)
+            (self.folder / f"resumed_after_{self.update}.json").write_text(arguments, "utf-8")
+        if args.track:
+            import wandb
+
+            where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "resume": "allow"}
+            name = {"name": self.folder.name, "id": self.folder.name}
+            tracker = wandb.init(**where, **name, config=asdict(args), sync_tensorboard=True)
+            self.closing.callback(tracker.finish)
         self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
+        table = "|name|value|\n|-|-|\n"
+        table += "\n".join(f"|{name}|{value}|" for name, value in asdict(args).items())
+        self.tensorboard.add_text("hyperparameters", table, self.global_step)
         self.metrics_file = open(self.folder / "metrics.csv", "a", encoding="utf-8", newline="\n")
         self.episodes_file = open(self.folder / "episodes.csv", "a", encoding="utf-8", newline="\n")
-        if threading.current_thread() is threading.main_thread():  # no other may handle signals
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.signal_handlers[number] = signal.signal(number, self.request_stop)
-        print(f"{self.folder}: {self.args.num_updates} updates, {self.update} done; {self.machine}", flush=True)
-
-    def cut_back(self) -> None:
-        """Takes what was logged after the checkpoint out of the files, and notes changed arguments."""
-        for name, size in self.checkpoint["log_sizes"].items():
-            path = self.folder / name
-            if not path.is_file() or path.stat().st_size < size:
-                fail(f"{path}: rows from before the checkpoint are missing; restore the file or train anew")
-            os.truncate(path, size)
-        for name, value in asdict(self.checkpoint["args"]).items():
-            now = getattr(self.typed, name)
-            if name != "resume" and now != value:
-                print(f"from update {self.update + 1} on: {name} {now} instead of {value}")
-        config = json.loads((self.folder / "config.json").read_text("utf-8"))
-        resumed = config.setdefault("resumed", [])
-        resumed.append({"after_update": self.update, "arguments": asdict(self.typed)})
-        write_text(self.folder / "config.json", json.dumps(config, indent=2))
-
-    def close(self) -> None:
-        """Closes files, processes and the tracker, and restores signal handlers, however the training ended."""
-        for name in ("tensorboard", "metrics_file", "episodes_file"):
-            if hasattr(self, name):
-                with suppress(OSError):  # a full disk, which has been told
-                    getattr(self, name).close()
-        if hasattr(self, "lock"):
-            self.lock.release()
-        if "envs" in self.kept:
-            self.kept["envs"].close()
-        if self.tracker:
-            self.tracker.finish()
-        for number, handler in self.signal_handlers.items():
-            signal.signal(number, handler)
+        for file in (self.tensorboard, self.metrics_file, self.episodes_file):
+            self.closing.enter_context(file)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.signal(number, self.request_stop)
+            self.closing.callback(signal.signal, number, handler)
+        print(f"{self.folder}: {args.num_updates} updates, {self.update} done", flush=True)
 
     def request_stop(self, number: int, frame) -> None:
         self.stop_signal = number
@@ -1023,53 +871,50 @@ class Run:
         with suppress(OSError):  # nobody may read it any more
             os.write(2, b"\nstopping after this update\n")
 
-    def note(self, rewards: np.ndarray, episodes: list[dict]) -> None:
-        """Counts a step of all environments, and records the episodes that ended in it."""
+    def note(self, obs: np.ndarray, rewards: np.ndarray, episodes: list[dict]) -> None:
+        """Counts a step of all environments, checks what it returned, and writes down episodes that ended."""
+        for name, values in (("observation", obs), ("reward", rewards)):
+            # A sum of squares is finite if all are; it takes half the time
+            if not math.isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
+                number = np.argwhere(~np.isfinite(values))[0][0]
+                raise UserError(f"update {self.update}, environment {number}: its {name} is not finite")
         self.global_step += self.args.num_envs
         self.rewards += rewards.tolist()
+        self.episodes += episodes
         for episode in episodes:
             seconds = round(time.perf_counter() - self.start_time, 3)
-            self.episodes.append((self.global_step, episode["r"], episode["l"], seconds))
+            print(self.global_step, episode["r"], episode["l"], seconds, sep=",", file=self.episodes_file)
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Writes the episodes that ended in this update, and its metrics, to CSV files and TensorBoard."""
-        if not math.isfinite(metrics["losses/policy_loss"] + metrics["losses/value_loss"]):
-            fail(f"update {self.update}: the loss is not finite; {self.folder} has what was saved before", 1)
+        """Writes the metrics of this update to TensorBoard and, as one row, to metrics.csv."""
+        if not np.isfinite(self.kept["model"].vector).all():
+            self.write_end("diverged")
+            raise UserError(f"update {self.update}: weights are not finite; try a smaller --learning-rate")
         self.seconds = time.perf_counter() - self.start_time
-        for step, episodic_return, length, seconds in self.episodes:
-            print(step, episodic_return, length, seconds, sep=",", file=self.episodes_file)
-            self.tensorboard.add_scalar("charts/episodic_return", episodic_return, step)
-            self.tensorboard.add_scalar("charts/episodic_length", length, step)
-        self.episodes_file.flush()
-        returns = [episode[1] for episode in self.episodes]
-        lengths = [episode[2] for episode in self.episodes]
+        returns = [episode["r"] for episode in self.episodes]
         self.recent_returns = (self.recent_returns + returns)[-100:]
-        metrics = {name: x.item() if hasattr(x, "item") else x for name, x in metrics.items()}  # tensors, too
-        metrics = {"charts/reward": np.mean(self.rewards), "charts/SPS": self.global_step / self.seconds, **metrics}
+        row = {
+            "global_step": self.global_step,
+            "charts/episodic_return": np.mean(returns or [math.nan]),
+            "charts/episodic_length": np.mean([episode["l"] for episode in self.episodes] or [math.nan]),
+            "charts/reward": np.mean(self.rewards),
+            "charts/SPS": self.global_step / self.seconds,
+            **{name: float(value) for name, value in metrics.items()},
+        }
         self.episodes = []
         self.rewards = []
-        for name, value in metrics.items():
-            if not math.isnan(value):
+        for name, value in row.items():
+            if "/" in name and not math.isnan(value):
                 self.tensorboard.add_scalar(name, value, self.global_step)
-        row = {
-            "charts/episodic_return": np.mean(returns) if returns else math.nan,
-            "charts/episodic_length": np.mean(lengths) if lengths else math.nan,
-            **metrics,
-        }
         if not self.columns:
             self.columns = list(row)
-            print("global_step", *self.columns, sep=",", file=self.metrics_file)
-        for name in row:
-            if name not in self.columns:
-                fail(f"metrics.csv has no column {name}: log it in every update, if only as math.nan", 1)
-        values = [row.get(name, math.nan) for name in self.columns]
-        print(self.global_step, *values, sep=",", file=self.metrics_file, flush=True)
-        steps = self.update * self.args.num_steps  # of each environment
-        if not self.told_no_end and not self.recent_returns and steps >= 100_000:
-            self.told_no_end = True
-            print(f"no episode has ended in {steps:,} steps of each environment; see charts/reward instead")
+            print(*self.columns, sep=",", file=self.metrics_file)
+        options = {"restval": math.nan, "extrasaction": "ignore", "lineterminator": "\n"}
+        csv.DictWriter(self.metrics_file, self.columns, **options).writerow(row)
+        self.metrics_file.flush()
+        self.episodes_file.flush()
 
-    def show_status(self, last: bool) -> None:
+    def show_status(self, last: bool = False) -> None:
         """A line that overwrites itself on a terminal; in a file, a line every 10 seconds."""
         on_terminal = sys.stdout.isatty()
         now = time.perf_counter()
@@ -1077,365 +922,167 @@ class Run:
             self.last_status = now
             done = self.update / self.args.num_updates
             minutes_left = (self.seconds / done - self.seconds) / 60
-            mean_return = three_digits(np.mean(self.recent_returns)) if self.recent_returns else "none yet"
+            mean_return = np.mean(self.recent_returns or [math.nan])
             speed = self.global_step / self.seconds
             status = f"{done:4.0%}  step {self.global_step:,}  {speed:,.0f} steps/s  "
-            status += f"{minutes_left:.1f} min left  mean return {mean_return}"
-            with suppress(BrokenPipeError):  # of `| tee log`, which Ctrl-C ends first
-                print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
+            status += f"{minutes_left:.1f} min left  mean return {mean_return:,.2f}"
+            print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
 
-    def save(self) -> None:
-        """Writes a checkpoint, once all that was logged before it is on the disk."""
-        if not is_finite(self.kept["model"]):
-            fail(f"update {self.update}: weights are not finite; {self.folder} has what was saved before", 1)
+    def save(self, is_interim: bool = False) -> None:
+        """Writes a checkpoint, whole or not at all. An interim one is there until the next one is."""
         self.tensorboard.flush()
-        os.fsync(self.metrics_file.fileno())
-        os.fsync(self.episodes_file.fileno())
         state = {
             "script": Path(__file__).stem,
-            "args": asdict(replace(self.typed, resume=None)),
+            "args": asdict(replace(self.args, resume=None)),
             "update": self.update,
             "global_step": self.global_step,
             "seconds": self.seconds,
+            "is_interim": is_interim,
             "recent_returns": self.recent_returns,
             "columns": self.columns,
             "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
-            "optimizer_options": self.optimizer_options,
+            **{name: thing.state_dict() for name, thing in self.kept.items()},
         }
-        for name, thing in self.kept.items():
-            state[name] = thing.state_dict()
-        path = self.folder / "checkpoints" / f"{self.update}{CHECKPOINT}"
-        unfinished = path.with_suffix(".tmp")
-        with open(unfinished, "wb") as file:
+        path = self.folder / "checkpoints" / f"{self.update}.npz"
+        with open(path.with_suffix(".tmp"), "wb") as file:
             write_state(state, file)
             file.flush()
             os.fsync(file.fileno())
-        try:
-            saved = read_state(unfinished)
-        except Exception as error:  # an object in run.keep has something else in its state_dict
-            fail(f"checkpoints take tensors, numbers, text, lists and dicts: {describe(error)[:200]}", 1)
-        unfinished.replace(path)  # it is there as a whole or not at all
-        self.checkpoint = {**saved, "args": self.typed, "path": path}
+        path.with_suffix(".tmp").replace(path)
+        previous = self.checkpoint
+        self.checkpoint = load_checkpoint(path)
+        if previous and previous.get("is_interim"):  # 0.3 had none
+            previous["path"].unlink(missing_ok=True)
 
     def record_video(self) -> None:
         """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
-        video = self.folder / "videos" / f"{self.update}.mp4"
         try:
-            list(evaluate(self.checkpoint, self.args, 1, video))
-            if self.tracker:
-                import wandb
-
-                self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
-        except (Exception, SystemExit) as error:  # other people's code can raise anything
-            print(f"warning: no video of update {self.update}: {describe(error)}", file=sys.stderr)
-
-    def start_tracker(self) -> None:
-        """Opens the run at Weights & Biases, which from then on follows what is written for TensorBoard."""
-        import wandb
-
-        wandb.tensorboard.patch(root_logdir=str(self.folder), pytorch=True)
-        args = self.args
-        name = self.folder.name
-        where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "name": name}
-        run_id = "".join(letter if letter.isalnum() else "-" for letter in name)
-        try:
-            self.tracker = wandb.init(**where, id=run_id, resume="allow", config=asdict(args), save_code=True)
-        except Exception as error:  # no network, no login
-            fail(f"--track: {describe(error)}; nothing was trained; leave out --track, or log in", 1)
-
-    def print_evaluation(self, args: Args, name: str = "evaluation") -> None:
-        """Plays the episodes of --evaluate, and writes them to evaluation.csv, in place of earlier ones."""
-        path = self.checkpoint["path"]
-        folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        video = folder / f"{name}.mp4" if args.capture_video else None
-        rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
-        returns = []
-        for episode in evaluate(self.checkpoint, args, args.episodes, video):
-            returns.append(episode["r"])
-            print(f"episode {len(returns)}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
-            rows.append(f"{path.name},{args.seed},{len(returns)},{episode['r']},{episode['l']}")
-        print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
-        if video:
-            print(f"video: {video}")
-        try:
-            write_text(folder / f"{name}.csv", "\n".join(rows) + "\n")
-        except OSError as error:  # the folder may be read-only
-            print(f"warning: {name}.csv is not written: {error}", file=sys.stderr)
+            player = Player(self.checkpoint, self.args, "rgb_array")
+            play(player, self.args.seed, self.folder / "videos" / f"{self.update}.mp4")
+            player.close()
+        except Exception as error:  # other people's code can raise anything
+            print(f"warning: no video of update {self.update}: {error}", file=sys.stderr)
 
 
-def options_of(thing) -> list[dict]:
-    """An optimizer's options, such as its learning rate, by group of parameters; of other objects, none."""
-    groups = getattr(thing, "param_groups", [])
-    return [{name: value for name, value in group.items() if name != "params"} for group in groups]
-
-
-def restore(checkpoint: dict, **objects) -> None:
-    """Loads the state of each object from a checkpoint, under the object's name.
-
-    An optimizer goes on with its last options, say a rate that train has lowered; but where the script gives
-    another one than before, since it was edited or called with another argument, that one counts.
-    """
-    for name, thing in objects.items():
-        options = options_of(thing)
-        before = checkpoint.get("optimizer_options", {}).get(name, [{}] * len(options))  # {}: by an older script
-        try:
-            thing.load_state_dict(checkpoint[name])
-            for i, given in enumerate(options):
-                changed = {option: value for option, value in given.items() if before[i].get(option) != value}
-                if checkpoint["args"].anneal_lr:  # the saved rate follows from the script's
-                    changed["lr"] = given["lr"]
-                thing.param_groups[i].update(changed)
-        except Exception as error:  # what doesn't fit can raise anything
-            fail(f"{checkpoint['path']}: doesn't fit this script and environment: {name}: {str(error)[:200]}")
-
-
-def three_digits(number: float) -> str:
-    """A number with at least three digits: 0.951, 12.3, 1,234."""
-    if number == 0 or not math.isfinite(number):
-        return f"{number:g}"
-    decimals = min(6, max(0, 2 - math.floor(math.log10(abs(number)))))
-    return f"{number:,.{decimals}f}"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replaces a file: it has the old text or the new one, whatever happens."""
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(text, "utf-8", newline="\n")
-    unfinished.replace(path)
-
-
-def create_run_folder(typed: Args, resolved: Args, launcher: list[str], machine: str) -> Path:
+def create_run_folder(args: Args) -> Path:
     """Makes runs/{env_id}__{exp_name}__{seed}__{time}, with all that it takes to repeat the run."""
-    name = f"{typed.env_id}__{typed.exp_name}__{typed.seed}__".replace("/", "_").replace(":", "_")
+    name = f"{args.env_id}__{args.exp_name}__{args.seed}__".replace("/", "_").replace(":", "_")
     now = int(time.time())
-    while (Path("runs") / f"{name}{now}").exists():  # begun in the same second
+    while Path(f"runs/{name}{now}").exists():  # begun in the same second
         now += 1
-    folder = Path("runs") / f"{name}{now}"
+    folder = Path(f"runs/{name}{now}")
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "videos").mkdir()
-    write_text(folder / "episodes.csv", "global_step,episodic_return,episodic_length,seconds\n")
+    (folder / "episodes.csv").write_text("global_step,episodic_return,episodic_length,seconds\n", "utf-8")
     shutil.copy(__file__, folder)
-    packages = ("ale-py", "envpool", "gymnasium", "mujoco", "numpy", "procgen-mirror", "torch")
-    versions = {"python": platform.python_version()}
-    for package in packages:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    gpus = [machine] if getattr(resolved, "device", "cpu") == "cuda" else []
-    decided = {name: value for name, value in asdict(resolved).items() if value != getattr(typed, name)}
     config = {
         "script": Path(__file__).stem,
-        "arguments": {**asdict(typed), "total_timesteps": resolved.total_timesteps},
-        "resolved": decided,
-        "command": shlex.join([*launcher, *sys.argv]),
-        "versions": versions,
-        "hardware": {"cpu": processor(), "cores": os.cpu_count(), "gpus": gpus},
-        "git_commit": git_commit(),
+        "arguments": asdict(args),
+        "command": shlex.join(["python", *sys.argv]),
+        "versions": {package.name: package.version for package in importlib.metadata.distributions()},
+        "hardware": {"machine": platform.platform(), "cores": os.cpu_count()},
     }
-    write_text(folder / "config.json", json.dumps(config, indent=2))
+    (folder / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
     return folder
-
-
-def processor() -> str:
-    """The processor's name; the kernel of Linux tells more than Python does."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
-
-
-def git_commit() -> str | None:
-    """The commit of the repository that the script is in, if it is in one; -dirty if files have changed."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    folder = Path(__file__).resolve().parent
-    try:
-        return subprocess.check_output(command, cwd=folder, stderr=subprocess.DEVNULL, text=True).strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def load_checkpoint(path: Path) -> dict:
     """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
-    if not path.exists():
-        fail(f"{path}: there is no such file or folder")
     if path.is_dir():
-        files = [file for file in path.glob(f"checkpoints/*{CHECKPOINT}") if file.stem.isdigit()]
-        if not files:
-            fail(f"{path}: has no checkpoints, {path / 'checkpoints'}/*{CHECKPOINT}")
-        path = max(files, key=lambda file: int(file.stem))
+        files = [file for file in path.glob("checkpoints/*.npz") if file.stem.isdigit()]
+        path = max(files, key=lambda file: int(file.stem), default=path / "checkpoints/*.npz")
     try:
         checkpoint = read_state(path)
         script = checkpoint["script"]
-    except Exception as error:  # a file that is something else can raise anything
-        fail(f"{path}: not a whole checkpoint: {describe(error)[:200]}; move it away, or name another")
+    except Exception as error:  # no file, or one that is something else, can raise anything
+        hint = "no checkpoint, or run.keep got more than arrays, numbers, strings, lists and dicts"
+        raise UserError(f"{path}: {type(error).__name__}: {hint}") from error
     if script != Path(__file__).stem:
-        fail(f"{path}: was written by {script}.py; use that script")
-    known = {field.name for field in fields(Args)}
-    checkpoint["args"] = Args(**{name: value for name, value in checkpoint["args"].items() if name in known})
-    checkpoint["path"] = path
-    return checkpoint
+        print(f"note: {path} was written by {script}.py")
+    args = {name: value for name, value in checkpoint["args"].items() if hasattr(Args, name)}
+    return {**checkpoint, "args": Args(**args), "path": path}
 
 
-def for_evaluation(args: Args) -> Args:
-    """A training's arguments, with the options of how and where to run back at their defaults."""
-    options = ("seed", "episodes", "deterministic", "capture_video", "debug")
-    options += ("device", "device_ids", "backend", "num_threads", "env_threads", "vectorization", "compile")
-    defaults = Args()
-    changes = {name: getattr(defaults, name) for name in options if hasattr(args, name)}
-    return replace(args, resume=None, track=False, **changes)
+def load_state(thing, checkpoint: dict, name: str) -> None:
+    """Gives an object the state that a checkpoint has under this name."""
+    try:
+        thing.load_state_dict(checkpoint[name])
+    except (KeyError, RuntimeError, ValueError) as error:
+        text = f"{checkpoint['path']}: its {name} doesn't fit: {type(error).__name__}: {error}"
+        raise UserError(text) from error
 
 
 # ------------------------------------------------------------------------------------------------------- Main
-def fail(message: str, status: int = 2) -> NoReturn:
-    """Ends the program with one line. Status 2: the user can fix it. Status 1: the run broke."""
-    print(f"{Path(__file__).name}: error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(status)
-
-
-def describe(error: Exception) -> str:
-    """An error of other people's code in one line: what it is, and where it was raised if it says little."""
-    text = f"{type(error).__name__}: {error}"
-    if len(str(error)) < 40 and error.__traceback__:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text += f" (raised in {place.filename}, line {place.lineno}; --debug shows all)"
-    return text
-
-
 def check_arguments(args: Args) -> None:
-    """Ends the program at the first argument that cannot work, before anything is created."""
-    for name, (least, most) in RANGES.items():
-        value = getattr(args, name, None)
-        if value is not None and not least <= value <= most:  # nan is in no range
-            flag = name.replace("_", "-")
-            limits = f"at least {least}" if most >= sys.maxsize else f"from {least} to {most}"
-            fail(f"--{flag} {value}: must be a number, {limits}")
+    """Raises UserError at the first argument that cannot work, before anything is created."""
+    for names, least, most in RANGES:
+        for name in names:
+            value = getattr(args, name)
+            if value is not None and not least <= value <= most:  # nan is in no range
+                raise UserError(f"--{name.replace('_', '-')} {value}: must be from {least} to {most:g}")
     batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
     if args.batch_size % args.num_minibatches != 0:
-        fail(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
+        raise UserError(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
     if args.num_updates < 1:
-        fail(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
-    if args.norm_adv and args.batch_size == args.num_minibatches:
-        fail(f"{batch}: minibatches of one sample have no advantage left to normalize; use --no-norm-adv")
+        raise UserError(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
     if args.track and importlib.util.find_spec("wandb") is None:
-        fail("--track: needs another package: pip install wandb")
-    check_device(args)
-    if not hasattr(gym.vector, "AutoresetMode"):  # some packages install an older one
-        fail(f"gymnasium {gym.__version__}: is too old; pip install 'gymnasium>=1.4'")
+        raise UserError("--track: needs another package: pip install wandb")
+    sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
+    registered = set(gym.registry)
     try:
-        options = json.loads(args.env_kwargs)
-    except ValueError as error:
-        fail(f"--env-kwargs {args.env_kwargs}: not JSON, such as '{{\"option\": 1}}': {error}")
-    if not isinstance(options, dict):
-        fail(f"--env-kwargs {args.env_kwargs}: must be a JSON object, such as '{{\"option\": 1}}'")
-    try:
-        check_environment(args)
+        envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
+        envs.reset([0])
+        if args.capture_video and envs.vector.render()[0] is None:
+            raise UserError("draws no picture; omit --capture-video")
+        envs.close()
     except Exception as error:  # an unknown id, a missing package, no display: each raises something else
         if args.debug:
             raise
         hint = ""
-        if isinstance(error, gym.error.UnregisteredEnv) and ":" not in args.env_id:
-            hint = "; ids of other packages are written module:Name-v0"
-            if not PICTURES:
-                hint += ", and Atari games are for ppo_atari.py"
-        elif args.capture_video and "render_mode" in str(error):
-            hint = "; it can't be filmed: omit --capture-video"
-        fail(f"--env-id {args.env_id}: {describe(error)}{hint}")
+        if isinstance(error, gym.error.UnregisteredEnv):
+            hint = "; ids of other packages are written module:Name-v0, Atari games are for ppo_atari.py"
+        ids = sorted(set(gym.registry) - registered)
+        if hint and ids:
+            hint = f"; its module registers {', '.join(ids)}"
+        what = f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}"
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        raise UserError(f"{what}: {kind}{error}{hint}") from error
 
 
-def check_environment(args: Args) -> None:
-    """Makes an environment, takes a step and draws a picture. Raises what goes wrong."""
-    envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
-    env = envs.vector.envs[0]
-    observation, _ = env.reset(seed=0)
-    declared = env.observation_space.shape
-    if np.shape(observation) != declared:
-        raise ValueError(f"declares observations of {declared}, and returned {np.shape(observation)}")
-    if args.capture_video:
-        picture(envs)
-    reward = env.step(env.action_space.sample())[1]
-    if np.ndim(reward) != 0:
-        raise ValueError(f"returned {np.size(reward)} rewards as array; a wrapper in make_env must add them")
-    while isinstance(env, gym.Wrapper):
-        space = env.env.observation_space
-        is_compound = isinstance(space, gym.spaces.Dict | gym.spaces.Tuple)
-        if is_compound and isinstance(env, gym.wrappers.FlattenObservation):
-            print(f"observations: {type(space).__name__}, flattened to {declared[0]} numbers")
-        env = env.env
-    envs.close()
-
-
-def read_arguments() -> tuple[Args, dict | None]:
+def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
-    words = []
-    for word in sys.argv[1:]:
-        if word in ("--cuda", "--no-cuda") and hasattr(Args, "device"):  # as CleanRL's users type it
-            words += ["--device", "cuda" if word == "--cuda" else "cpu"]
-        else:
-            words.append(word)
     args = tyro.cli(Args, description=__doc__, args=words)
     if args.resume is None and args.evaluate is None:
         return args, None
-    checkpoint = choose_checkpoint(args)
+    if args.resume is not None and not Path(args.resume).is_dir():
+        raise UserError(f"--resume {args.resume}: takes a run folder")
+    checkpoint = load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
     saved = checkpoint["args"]
-    if args.evaluate is not None:
-        saved = for_evaluation(saved)
+    if args.evaluate is not None:  # it may happen on another machine
+        saved = replace(saved, seed=Args.seed, capture_video=False, track=False)
         # A run folder is trusted, since its script is there too; a lone checkpoint may be a stranger's
         if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
-            fail(f"--evaluate: its environment {saved.env_id} imports a module; add --env-id if you trust it")
+            raise UserError(f"its environment {saved.env_id} imports a module; add --env-id if you trust it")
     return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
 
 
-def choose_checkpoint(args: Args) -> dict:
-    """The checkpoint that --resume or --evaluate names."""
-    if args.resume is not None and args.evaluate is not None:
-        fail("use either --resume or --evaluate, not both")
-    if args.resume is not None and (args.resume == "" or not Path(args.resume).is_dir()):
-        fail(f"--resume {args.resume}: takes a run folder, runs/{{env_id}}__{{exp_name}}__{{seed}}__{{time}}")
-    checkpoint = load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
-    original = checkpoint["path"].parent.parent / Path(__file__).name  # as it was when the run began
-    if original.is_file() and original.read_bytes() != Path(__file__).read_bytes():
-        print(f"note: {Path(__file__).name} has changed since this run began; {original} has not")
-    return checkpoint
-
-
 def main(args: Args, checkpoint: dict | None = None) -> Path | None:
-    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training.
-
-    Other programs pass Args alone; options left at their defaults then come from the checkpoint.
-    """
+    """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
     if checkpoint is None and (args.resume is not None or args.evaluate is not None):
-        checkpoint = choose_checkpoint(args)
-        defaults = asdict(Args())
-        changed = {name: value for name, value in asdict(args).items() if value != defaults[name]}
-        saved = checkpoint["args"] if args.evaluate is None else for_evaluation(checkpoint["args"])
-        args = replace(saved, **changed)
-    if args.resume is not None:
-        saved = checkpoint["args"]
-        if args.batch_size != saved.batch_size:
-            fail("--num-envs and --num-steps: updates are counted in their product, which cannot change")
-        if checkpoint["update"] >= args.num_updates:
-            longer = (checkpoint["update"] + 1) * args.batch_size
-            print(f"{args.resume}: has ended; train it longer with --total-timesteps {longer} or more")
-            return Path(args.resume)
+        raise UserError("from a program, call main(*read_arguments(['--resume', folder]))")
     check_arguments(args)
+    args = replace(args, total_timesteps=int(args.total_timesteps))
+    random.seed(args.seed)  # some environments draw from Python's and numpy's own generators
+    np.random.seed(args.seed)
+    if args.evaluate is not None:
+        evaluate(checkpoint, args)
+        return None
+    if checkpoint and checkpoint["args"].batch_size != args.batch_size:
+        raise UserError("--num-envs and --num-steps: their product, which counts updates, cannot change")
     run = Run(args, checkpoint)
-    try:
-        if args.evaluate is not None:
-            run.print_evaluation(run.args)
-        else:
-            train(run.args, run)
-            run.finish()
-    except (OSError, EOFError, *OUT_OF_MEMORY) as error:  # a full disk, an environment's process that died
-        if args.debug:
-            raise
-        is_async = getattr(args, "vectorization", "sync") == "async"
-        died = is_async and isinstance(error, ConnectionError | EOFError)
-        what = "an environment's process died: " if died else ""
-        can_resume = run.checkpoint is not None and args.evaluate is None
-        hint = f"; what was saved is whole, go on with --resume {run.folder}" if can_resume else ""
-        fail(f"{run.folder or args.env_id}: {what}{describe(error)}{hint}", 1)
-    finally:
-        run.close()
+    with run.closing:
+        train(args, run)
+        run.finish()
     return run.folder
 
 
@@ -1444,3 +1091,6 @@ if __name__ == "__main__":
         main(*read_arguments())
     except KeyboardInterrupt:  # while an evaluation plays
         sys.exit(130)
+    except (UserError, filelock.Timeout) as error:  # Timeout: another process trains in this folder
+        print(f"{Path(__file__).name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)

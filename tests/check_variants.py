@@ -28,8 +28,14 @@ SCRIPTS = {
         imports ACTION_SPACES FAMILIES __doc__ make_simulator note_far_bounds Player.__init__ check_arguments"""),
     "ppo_lstm": (420, 12, "RANGES Player check_arguments"),
     "ppo_continuous_action_lstm": (480, 12, "RANGES Player check_arguments"),
-    "ppo_numpy": (466, 17, ""),
-    "ppo_continuous_action_numpy": (488, 17, ""),
+    "ppo_numpy": (466, 27, """
+        imports __doc__ RANGES OneOfMany.step step_vector Player.__init__ Player.act play load Run.open Run.note Run.log
+        Run.save create_run_folder load_checkpoint Arrays take_arrays write_state read_state orthogonal SummaryWriter
+        check_arguments read_arguments main"""),
+    "ppo_continuous_action_numpy": (488, 28, """
+        imports __doc__ RANGES OneOfMany.step step_vector Player.__init__ Player.act play load Run.open Run.note Run.log
+        Run.save create_run_folder load_checkpoint Arrays take_arrays write_state read_state orthogonal SummaryWriter
+        check_arguments read_arguments main"""),
     "ppo_atari": (436, 14, "PICTURES keep_freed_memory main"),
     "ppo_atari_visual": (436, 10, """
         imports GRAY DARK BLUE GREEN ORANGE RED picture play draw_policy write"""),
