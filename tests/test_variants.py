@@ -49,9 +49,9 @@ def problems_of(root, name):
     [
         (LOSS, LOSS + "\n" * 99, "lines of PPO, "),
         (LOSS, LOSS.replace("1e-8", "1e-7"), "docs/diffs has another diff to its parent"),
-        ("    is_bytes = ", "    _ = 1\n    is_bytes = ", "not ppo.py's: is_picture"),
+        ("    is_bytes = ", "    _ = 1\n    is_bytes = ", "not ppo.py's: check_spaces"),
         ("    seed: int = 1", "    speed: int = 1  # of light\n    seed: int = 1", "option speed changes nothing"),
-        ("  # [core-5]", "", "the docstring's details and the tags on the lines differ: core-5"),
+        ("  # [core-5] GAE", "", "the docstring's details and the tags on the lines differ: core-5"),
         ("import json\n", "from fcntl import lockf\n", "imports ['fcntl', 'lockf']"),
         ("        logged = []", "        logged = run and [] or [1]", "chooses a value"),
     ],
