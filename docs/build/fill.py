@@ -23,7 +23,8 @@ from files import write_atomically
 from runs import script_args
 
 ORDER = (
-    "ppo", "ppo_multidiscrete", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari",
+    "ppo", "ppo_multidiscrete", "ppo_lstm", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_lstm",
+    "ppo_continuous_action_numpy", "ppo_atari",
     "ppo_atari_visual", "ppo_atari_lstm", "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_atari_multigpu_envpool",
     "ppo_procgen",
 )  # fmt: skip
@@ -32,7 +33,7 @@ MOST_COLUMNS = 92  # of its lines; a longer one loses its comment, but for the t
 BLOCK = re.compile(r"^<!-- ((options|metrics|details|diff|code|lines|change) ([\w-]+)) -->$", re.MULTILINE)
 TITLED = re.compile(r'(?<=\]\()((?:\.\./)?(cleanrl|tests)/(\w+)\.py)#L\d+ "([\w.-]+)"\)')
 METRICS = {
-    "charts/episodic_return": "return of the episodes that ended: each one in TensorBoard, their mean in `metrics.csv`",
+    "charts/episodic_return": "mean return of the episodes that ended in the update; each one is in `episodes.csv`",
     "charts/episodic_length": "their length in steps",
     "charts/reward": "mean reward per step, as the agent sees it; exists even if no episode ends",
     "charts/SPS": "environment steps per second of training so far, without checkpoints and videos",
