@@ -46,7 +46,7 @@ KEPT_EPISODES = 100  # in evaluation.json
 EPISODES = 10  # of which the gallery gives the mean; the first of them is in the video
 CLIP_SECONDS = 12  # of an episode, at most, in the gallery
 LONG = 60  # seconds of an episode that is shown from its middle on: games begin slowly
-STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "PongNoFrameskip", "coinrun"]  # in the README
+STRIP = ["CartPole", "LunarLanderContinuous", "HalfCheetah", "Breakout", "PongNoFrameskip", "Walker2d"]  # in the README
 STRIP_SIZE = 200  # pixels
 
 
