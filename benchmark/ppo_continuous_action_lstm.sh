@@ -1,6 +1,16 @@
 #!/usr/bin/env bash
-# ppo_continuous_action_lstm.py on two MuJoCo tasks, five seeds, as a check that a memory does no harm; no page shows these runs.
+# Pendulum without velocities (docs/memory.md), ten seeds: with a memory, without one, and on four stacked observations.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action_lstm.py" --num-seeds 5 \
-    --env-ids HalfCheetah-v4 Hopper-v4 "$@"
+export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
+sizes="--total-timesteps 100000 --num-envs 8 --num-steps 256 --num-minibatches 8 --update-epochs 10 --checkpoints 1"
+options="$sizes --learning-rate 1e-3 --gamma 0.9"
+stacked="ppo_continuous_action.py --exp-name ppo_continuous_action_stacked --env-kwargs '{\"stack\": 4}'"
+status=0
+for script in ppo_continuous_action_lstm.py "ppo_continuous_action.py --exp-name ppo_continuous_action_no_memory" \
+    "$stacked"; do
+    python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 \
+        --env-ids no_velocity:PendulumNoVelocity-v0 "$@" || status=$?
+    if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
+done
+exit "$status"

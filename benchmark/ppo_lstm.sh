@@ -1,6 +1,15 @@
 #!/usr/bin/env bash
-# ppo_lstm.py on two tasks of classic control, five seeds, as a check that a memory does no harm; no page shows these runs.
+# CartPole without velocities (docs/memory.md), ten seeds: with a memory, without one, and on four stacked observations.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-python benchmark/sweep.py --command "python cleanrl/ppo_lstm.py" --num-seeds 5 \
-    --env-ids CartPole-v1 Acrobot-v1 "$@"
+export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
+sizes="--total-timesteps 100000 --num-envs 8 --num-steps 32 --num-minibatches 1 --update-epochs 20 --checkpoints 1"
+options="$sizes --learning-rate 1e-3 --gamma 0.98 --gae-lambda 0.8 --ent-coef 0 --no-clip-vloss"
+stacked="ppo.py --exp-name ppo_stacked --env-kwargs '{\"stack\": 4}'"
+status=0
+for script in ppo_lstm.py "ppo.py --exp-name ppo_no_memory" "$stacked"; do
+    python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 \
+        --env-ids no_velocity:CartPoleNoVelocity-v0 "$@" || status=$?
+    if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
+done
+exit "$status"
