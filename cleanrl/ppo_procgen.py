@@ -915,7 +915,8 @@ def check_arguments(args: Args) -> None:
         for name in names:
             value = getattr(args, name)
             if value is not None and not least <= value <= most:  # nan is in no range
-                raise UserError(f"--{name.replace('_', '-')} {value}: must be from {least} to {most:g}")
+                limits = f"at least {least}" if most >= sys.maxsize else f"from {least} to {most}"
+                raise UserError(f"--{name.replace('_', '-')} {value}: must be {limits}")
     batch = f"--num-envs {args.num_envs} * --num-steps {args.num_steps} = {args.batch_size}"
     if args.batch_size % args.num_minibatches != 0:
         raise UserError(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
@@ -937,7 +938,7 @@ def check_arguments(args: Args) -> None:
             declared = f"observation_space says {envs.observation_space.dtype}"
             raise UserError(f"VectorEnv.step returns {returned}, but its {declared}; change both")
         if args.capture_video and envs.vector.render()[0] is None:
-            raise UserError("draws no picture; omit --capture-video")
+            raise UserError("draws no picture; use --no-capture-video")
         envs.close()
     except Exception as error:  # an unknown id, a missing package, no display: each raises something else
         if args.debug:
