@@ -377,7 +377,9 @@ def train(args: Args, run: "Run") -> None:
     initial_rates = [group["lr"] for group in optimizer.param_groups]
     run.keep(model=agent, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
 
-    # T steps of N environments are a rollout, collected on the device; all steps of some environments are a minibatch
+    # T steps of N environments are a rollout, collected on the device. A minibatch is all steps of some environments,
+    # in order: learning rebuilds the LSTM's state at a step from the steps before it, and from the one at the rollout's
+    # start. That one is approximate: it stays as older weights made it, and no gradient goes back beyond it.
     T, N = args.num_steps, args.num_envs
     envs_per_minibatch = N // args.num_minibatches
     obs = torch.from_numpy(np.zeros((T, N, *envs.observation_space.shape), envs.observation_space.dtype)).to(device)
