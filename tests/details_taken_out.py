@@ -22,7 +22,8 @@ TAKEN_OUT = [name for name, one in ABLATIONS.items() if one.diff.is_file()]
 def named_tests() -> dict[str, list[str]]:
     """By tag: the tests that its section of docs/details.md links, [`test_name`](../tests/test_file.py#L1), as pytest
     takes them."""
-    found, tag = {}, ""
+    found = {}
+    tag = ""
     for line in (ROOT / "docs" / "details.md").read_text("utf-8").splitlines():
         if line.startswith("#"):
             tag = line.partition('id="')[2].partition('"')[0]
