@@ -427,7 +427,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it for bits that repeat
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
-
 warnings.filterwarnings("ignore", ".*-v4 is out of date")  # Gymnasium says so of the ids with published results
 
 ACTION_SPACES = (gym.spaces.Box,)  # that this script can act in
@@ -539,9 +538,8 @@ def note_far_bounds(space: gym.spaces.Box) -> None:
     middle = (space.low + space.high) / 2
     reach = (space.high - space.low) / 2
     if np.any((np.abs(middle) > 1) | (reach > 5) | (reach < 0.2)):
-        bounds = f"{space.low.min():g} to {space.high.max():g}"
-        wrapper = "env = gym.wrappers.RescaleAction(env, -1, 1)"
-        print(f"note: actions from {bounds} are learned slowly; write {wrapper} above check_spaces in make_env")
+        advice = "write env = gym.wrappers.RescaleAction(env, -1, 1) above check_spaces in make_env"
+        print(f"note: actions from {space.low.min():g} to {space.high.max():g} are learned slowly; {advice}")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
