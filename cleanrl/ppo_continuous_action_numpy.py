@@ -329,7 +329,7 @@ class Adam:
         return {"param_groups": self.param_groups, "steps": self.steps, "mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict) -> None:
-        self.param_groups = state["param_groups"]
+        self.param_groups = state.get("param_groups", self.param_groups)  # 0.3 had none
         self.steps = state["steps"]
         self.mean[:] = state["mean"]
         self.variance[:] = state["variance"]
@@ -509,7 +509,6 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer import event_file_writer
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
-
 warnings.filterwarnings("ignore", ".*-v4 is out of date")  # Gymnasium says so of the ids with published results
 
 ACTION_SPACES = (gym.spaces.Box,)  # that this script can act in
@@ -654,9 +653,8 @@ def note_far_bounds(space: gym.spaces.Box) -> None:
     middle = (space.low + space.high) / 2
     reach = (space.high - space.low) / 2
     if np.any((np.abs(middle) > 1) | (reach > 5) | (reach < 0.2)):
-        bounds = f"{space.low.min():g} to {space.high.max():g}"
-        wrapper = "env = gym.wrappers.RescaleAction(env, -1, 1)"
-        print(f"note: actions from {bounds} are learned slowly; write {wrapper} above check_spaces in make_env")
+        advice = "write env = gym.wrappers.RescaleAction(env, -1, 1) above check_spaces in make_env"
+        print(f"note: actions from {space.low.min():g} to {space.high.max():g} are learned slowly; {advice}")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation
@@ -972,13 +970,14 @@ class Run:
 
     def note(self, obs: np.ndarray, rewards: np.ndarray, episodes: list[dict]) -> None:
         """Counts a step of all environments, checks what it returned, and writes down episodes that ended."""
-        for name, values in (("observation", obs), ("reward", rewards)):
-            # A sum of squares is finite if all are; it takes half the time
-            if not math.isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
-                number = np.argwhere(~np.isfinite(values))[0][0]
-                raise UserError(f"update {self.update}, environment {number}: its {name} is not finite")
+        step_rewards = rewards.tolist()
+        if not math.isfinite(np.vdot(obs, obs) + sum(step_rewards)):  # quicker than to look at each number
+            for name, values in (("observation", obs), ("reward", rewards)):
+                if not np.isfinite(values).all():
+                    number = np.argwhere(~np.isfinite(values))[0][0]
+                    raise UserError(f"update {self.update}, environment {number}: its {name} is not finite")
         self.global_step += self.args.num_envs
-        self.rewards += rewards.tolist()
+        self.rewards += step_rewards
         self.episodes += episodes
         for episode in episodes:
             seconds = round(time.perf_counter() - self.start_time, 3)

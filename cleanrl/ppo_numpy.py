@@ -270,7 +270,7 @@ class Adam:
         return {"param_groups": self.param_groups, "steps": self.steps, "mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict) -> None:
-        self.param_groups = state["param_groups"]
+        self.param_groups = state.get("param_groups", self.param_groups)  # 0.3 had none
         self.steps = state["steps"]
         self.mean[:] = state["mean"]
         self.variance[:] = state["variance"]
@@ -873,13 +873,14 @@ class Run:
 
     def note(self, obs: np.ndarray, rewards: np.ndarray, episodes: list[dict]) -> None:
         """Counts a step of all environments, checks what it returned, and writes down episodes that ended."""
-        for name, values in (("observation", obs), ("reward", rewards)):
-            # A sum of squares is finite if all are; it takes half the time
-            if not math.isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
-                number = np.argwhere(~np.isfinite(values))[0][0]
-                raise UserError(f"update {self.update}, environment {number}: its {name} is not finite")
+        step_rewards = rewards.tolist()
+        if not math.isfinite(np.vdot(obs, obs) + sum(step_rewards)):  # quicker than to look at each number
+            for name, values in (("observation", obs), ("reward", rewards)):
+                if not np.isfinite(values).all():
+                    number = np.argwhere(~np.isfinite(values))[0][0]
+                    raise UserError(f"update {self.update}, environment {number}: its {name} is not finite")
         self.global_step += self.args.num_envs
-        self.rewards += rewards.tolist()
+        self.rewards += step_rewards
         self.episodes += episodes
         for episode in episodes:
             seconds = round(time.perf_counter() - self.start_time, 3)
