@@ -456,7 +456,8 @@ LONGEST_UNSAVED = 600  # seconds of training that a crash costs at most
 RANGES = [  # names of options, and their smallest and largest value
     (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
     (["num_threads", "checkpoints", "episodes"], 1, sys.maxsize),
-    (["seed", "learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl"], 0, sys.maxsize),
+    (["seed"], 0, 2**32 - 1),  # numpy's largest
+    (["learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl"], 0, sys.maxsize),
     (["gamma", "gae_lambda"], 0, 1),
     (["max_grad_norm"], 0, math.inf),
 ]
@@ -882,7 +883,7 @@ class Run:
         path.with_suffix(".tmp").replace(path)
         previous = self.checkpoint
         self.checkpoint = load_checkpoint(path)
-        if previous and previous.get("is_interim"):  # 0.3 had none
+        if previous and previous["is_interim"]:
             previous["path"].unlink(missing_ok=True)
 
     def record_video(self) -> None:
@@ -993,6 +994,8 @@ def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
     args = tyro.cli(Args, description=__doc__, args=words)
     if args.resume is None and args.evaluate is None:
         return args, None
+    if args.resume is not None and args.evaluate is not None:
+        raise UserError("--resume and --evaluate: give one of them")
     if args.resume is not None and not Path(args.resume).is_dir():
         raise UserError(f"--resume {args.resume}: takes a run folder")
     checkpoint = load_checkpoint(Path(args.evaluate if args.resume is None else args.resume))
@@ -1022,6 +1025,8 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     if args.evaluate is not None:
         evaluate(checkpoint, args)
         return None
+    if checkpoint and "is_interim" not in checkpoint:
+        raise UserError("release 0.3 began this run; go on with the copy of the script in its folder")
     if checkpoint and checkpoint["args"].batch_size != args.batch_size:
         raise UserError("--num-envs and --num-steps: their product, which counts updates, cannot change")
     run = Run(args, checkpoint)

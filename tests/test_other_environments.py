@@ -33,28 +33,11 @@ gym.register("Historian-v0", Historian)
 gym.register("Recorded-v0", lambda **_: gym.wrappers.RecordEpisodeStatistics(environments_cli.Constant()))
 
 
-def test_an_old_gymnasium_is_named(in_tmp_path, monkeypatch, capsys):
-    monkeypatch.delattr(gym.vector, "AutoresetMode")
-    with pytest.raises(SystemExit) as stop:
-        ppo.main(ppo.Args())
-    assert stop.value.code == 2 and "is too old; pip install" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("env_id", ["Recorded-v0", "Historian-v0"])
 def test_an_environment_that_records_its_own_episodes_or_only_seems_to(in_tmp_path, env_id):
     folder = ppo.main(ppo.Args(env_id=env_id, total_timesteps=512))
     assert {row["episodic_return"] for row in rows(folder, "episodes.csv")} == {"4.0"}
-    ppo.main(ppo.Args(evaluate=str(folder), episodes=1))
-
-
-def test_only_what_is_flattened_is_said_to_be(in_tmp_path, capsys):
-    def board(**_):
-        space = Compound.observation_space["board"]
-        return gym.wrappers.TransformObservation(Compound(), lambda obs: np.zeros(2, np.float32), space)
-
-    gym.register("Board-v0", board)
-    ppo.main(ppo.Args(env_id="Board-v0", total_timesteps=512))
-    assert "flattened" not in capsys.readouterr().out
+    ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--episodes", "1"]))
 
 
 def test_the_page_has_the_commands_and_files_of_the_list():

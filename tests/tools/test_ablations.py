@@ -186,7 +186,8 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
     changed = ablate.changed(ABLATIONS["core-3"], "ppo_numpy")
     lines = changed.splitlines(keepends=True)
     (place,) = [i for i, line in enumerate(lines) if "# [core-4]" in line]
-    hunk = f"@@ -1,2 +1,3 @@\n {lines[place]}+        optimizer.lr *= 1e20 if update == 6 else 1.0\n {lines[place + 1]}"
+    change = 'optimizer.param_groups[0]["lr"] *= 1e60 if update == 6 else 1.0'
+    hunk = f"@@ -1,2 +1,3 @@\n {lines[place]}+        {change}\n {lines[place + 1]}"
     diff = (tmp_path / "ablations" / "core-3.diff").read_text()
     (tmp_path / "ablations" / "core-3.diff").write_text(diff + hunk)
     words = ["--num-seeds", "1", "--env-ids", "CartPole-v1", "--only", "core-3"]

@@ -36,7 +36,7 @@ def record(script, **options):
 
     class Adam(module.Adam):
         def step(self, gradient):
-            step = {"gradients": named(seen["agent"].gradients), "learning_rate": self.lr}
+            step = {"gradients": named(seen["agent"].gradients), "learning_rate": self.param_groups[0]["lr"]}
             super().step(gradient)
             step["weights"] = named(seen["agent"].parameters)
             steps.append(step | {name: seen[name] for name in ("observations", "actions")})
