@@ -14,12 +14,24 @@ import environments_cli  # noqa: F401 (registers them)
 import gymnasium as gym
 import numpy as np
 import ppo
+import ppo_numpy
 import pytest
 import torch
 from helpers import copied, rows
 
 TINY = dict(env_id="Random-v0", total_timesteps=48, num_envs=2, num_steps=8, checkpoints=1)  # 3 updates of 16 samples
 ARGS = ppo.Args(**TINY)
+SCRIPTS = {  # and an environment for each
+    "ppo": "Random-v0", "ppo_multidiscrete": "Random-v0", "ppo_numpy": "Random-v0",
+    "ppo_continuous_action": "Pendulum-v1", "ppo_continuous_action_numpy": "Pendulum-v1",
+    "ppo_atari": "Noise-v0", "ppo_atari_lstm": "Noise-v0", "ppo_procgen": "jumper",
+}  # fmt: skip
+
+
+def import_script(name):
+    if name == "ppo_procgen":
+        pytest.importorskip("procgen")
+    return importlib.import_module(name)
 
 
 @pytest.fixture
@@ -260,9 +272,12 @@ def test_advantages_are_computed_from_what_the_rollout_saw(train, spy):
         assert call.values.tolist() == rollout.values.tolist()
 
 
-def test_a_rollout_bootstraps_from_the_next_observation(train, spy):
-    gae_calls = spy(ppo, "compute_gae")
-    train(learning_rate=1e-30)  # so that the next rollout is valued by the same weights
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_rollout_bootstraps_from_the_next_observation(name, in_tmp_path, spy):
+    script = import_script(name)
+    gae_calls = spy(script, "compute_gae")
+    options = {"env_id": SCRIPTS[name], "num_minibatches": 2}
+    script.main(script.Args(**TINY | options, learning_rate=0.0))  # the next rollout is valued by the same weights
     for call, later in pairwise(gae_calls):
         np.testing.assert_allclose(call.next_value, later.values[0], atol=1e-6)
 
@@ -421,24 +436,17 @@ def test_children_have_the_same_loss_and_advantages(child, options):
     torch.testing.assert_close(*results, rtol=1e-9, atol=0)
 
 
-SCRIPTS = {
-    "ppo": "Random-v0", "ppo_multidiscrete": "Random-v0", "ppo_numpy": "Random-v0",
-    "ppo_continuous_action": "Pendulum-v1", "ppo_continuous_action_numpy": "Pendulum-v1",
-    "ppo_atari": "Noise-v0", "ppo_atari_lstm": "Noise-v0",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [*SCRIPTS, "ppo_procgen"])
+@pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("target_kl, epochs", [(1e-12, 1), (1e9, 3)])
 def test_rates_epochs_and_metrics_of_each_update(name, target_kl, epochs, in_tmp_path, spy):
-    if name == "ppo_procgen":
-        pytest.importorskip("procgen")
-    script = importlib.import_module(name)
+    script = import_script(name)
+    noises = spy(script.Agent, "draw_noise")
     losses = spy(script, "ppo_loss")
     advantages = spy(script, "compute_gae")
     sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
     options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": target_kl}
-    folder = script.main(script.Args(env_id=SCRIPTS.get(name, "jumper"), checkpoints=1, **sizes, **options))
+    folder = script.main(script.Args(env_id=SCRIPTS[name], checkpoints=1, **sizes, **options))
+    assert len({noise.result.tobytes() for noise in noises}) == 4  # every update has its own seed
     table = rows(folder, "metrics.csv")
     rates = [float(row["charts/learning_rate"]) for row in table]
     np.testing.assert_allclose(rates, [0.004, 0.003, 0.002, 0.001], rtol=1e-5)
@@ -567,31 +575,35 @@ def test_update_ends_after_an_epoch_whose_mean_kl_is_above_the_target(train, mon
 
 
 @pytest.fixture
-def reward_gains(train, spy, monkeypatch):
+def reward_gains(in_tmp_path, spy, monkeypatch):
     """Runs reward_gains(env_id, …); returns what each reward gained on its way into compute_gae and V(8), by update."""
 
-    def reward_gains(env_id, **arguments):
-        env_calls = spy(ppo.VectorEnv, "step")
-        acting_calls = spy(ppo.Agent, "get_action_and_value")
-        compute_gae = ppo.compute_gae
+    def reward_gains(env_id, script=ppo, **arguments):
+        env_calls = spy(script.VectorEnv, "step")
+        noises = spy(script.Agent, "draw_noise")
+        compute_gae = script.compute_gae
         updates = []
 
         def compare(rewards, *rest):
             from_env = np.array([call.result[1] for call in env_calls[-len(rewards) :]])
-            last_value = acting_calls[-1].self.critic(torch.tensor([[8.0]])).item()
+            agent = noises[-1].self
+            last_obs = np.array([[8.0]], np.float32)
+            last_value = agent.get_value(torch.from_numpy(last_obs) if script is ppo else last_obs).item()
             updates.append((rewards - from_env, last_value))
             return compute_gae(rewards, *rest)
 
-        monkeypatch.setattr(ppo, "compute_gae", compare)
-        train(env_id=env_id, num_steps=20, total_timesteps=120, learning_rate=0.01, **arguments)
+        monkeypatch.setattr(script, "compute_gae", compare)
+        options = {"num_steps": 20, "total_timesteps": 120, "learning_rate": 0.01}
+        script.main(script.Args(**TINY | options | arguments | {"env_id": env_id}))
         return updates
 
     return reward_gains
 
 
-def test_bootstrap_truncated_adds_the_value_of_the_last_observation_at_a_time_limit(reward_gains):
+@pytest.mark.parametrize("script", [ppo, ppo_numpy])
+def test_bootstrap_truncated_adds_the_value_of_the_last_observation_at_a_time_limit(reward_gains, script):
     at_limit = np.arange(60).reshape(3, 20) % 8 == 7
-    gains = reward_gains("LimitedCounter-v0", bootstrap_truncated=True, gamma=0.8)
+    gains = reward_gains("LimitedCounter-v0", script, bootstrap_truncated=True, gamma=0.8)
     assert max(abs(last_value) for _, last_value in gains) > 0.05
     for (gain, last_value), limits in zip(gains, at_limit, strict=True):
         expected = np.where(limits, 0.8 * last_value, 0.0)
