@@ -116,7 +116,7 @@ def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(i
         ("--env-id CopyMultiDiscrete-v0", "ppo_multidiscrete.py"),
         ("--env-id FailingReset-v0", "no simulator"),
         ("--env-id WrongShape-v0", "--env-id WrongShape-v0"),
-        ("--env-id NoPicture-v0 --capture-video", "omit --capture-video"),
+        ("--env-id NoPicture-v0 --capture-video", "--no-capture-video"),
         ("--env-id Constant-v0 --capture-video", "render_mode"),  # its class takes none
         ("--env-kwargs [1]", "--env-kwargs [1]"),
         ("--env-kwargs {option:1}", "--env-kwargs {option:1}"),
