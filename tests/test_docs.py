@@ -88,11 +88,15 @@ def small(argv: list[str]) -> list[str]:
 
 
 def fill_in_run(argv: list[str], folder: Path, python) -> list[str]:
-    """The last run of the script in place of runs/RUN; where there is none yet, a small one."""
+    """The last run of the script, or for other programs of any script, in place of runs/RUN; where there is none yet, a
+    small one."""
     if not any("runs/RUN" in word for word in argv):
         return argv
-    script = argv[0] if argv[0].startswith("cleanrl/") else "cleanrl/ppo.py"
-    name = Path(script).name
+    script = "cleanrl/ppo.py"
+    name = "*.py"
+    if argv[0].startswith("cleanrl/"):
+        script = argv[0]
+        name = Path(script).name
     if not list(folder.glob(f"runs/*/{name}")):
         assert python(small([script]), folder, {})[0] == 0
     runs = sorted(folder.glob(f"runs/*/{name}"), key=lambda path: path.stat().st_mtime)
