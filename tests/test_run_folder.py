@@ -167,12 +167,12 @@ def test_updates_may_go_unlogged(in_tmp_path, monkeypatch):
 # ----------------------------------------------------------------------------------------------------- Status line
 
 
-def test_lines_in_a_file_and_a_live_line_on_a_terminal(in_tmp_path):
-    typed = words(**SMALL | {"env_id": "environments:Random-v0"})
-    stdout, stderr = run(*typed)
+def test_lines_in_a_file_and_a_live_line_on_a_terminal(in_tmp_path, capsys):
+    train()
+    stdout, stderr = capsys.readouterr()
     assert stderr == "" and "100%  step 1,920" in stdout and "\r" not in stdout
     terminal, other_end = pty.openpty()
-    command = [sys.executable, str(SCRIPT), *typed]
+    command = [sys.executable, str(SCRIPT), *words(**SMALL | {"env_id": "environments:Random-v0"})]
     process = subprocess.Popen(command, stdout=other_end, env={**os.environ, "PYTHONPATH": str(TESTS)})
     os.close(other_end)
     shown = b""
