@@ -53,7 +53,7 @@ class Args:
     evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 10  # episodes that --evaluate plays
     deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
-    debug: bool = False  # show the whole traceback of an error
+    debug: bool = False  # show the traceback if the environment can't be made
     # environment
     env_id: str = "HalfCheetah-v4"  # Gymnasium id of the environment
     env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"forward_reward_weight": 2.0}'
@@ -100,7 +100,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     env = make_simulator(args.env_id, options)  # gym.make, for other packages' ids too
     if "RecordEpisodeStatistics" not in str(env):  # some packages record episodes themselves
         env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap rewards after this: it logs the environment's own return
-    check_spaces(env)  # wrappers that change spaces go above this line; those that end episodes, above the statistics
+    check_spaces(env)  # your wrappers that change spaces go above here; those that end episodes, above the statistics
     return gym.wrappers.FlattenObservation(env)  # of vectors it makes copies: some environments reuse their array
 
 
@@ -425,7 +425,7 @@ import imageio.v2 as imageio
 import torch._dynamo  # loads Triton, which crashes where Mesa, which draws for MuJoCo, was loaded before
 from torch.utils.tensorboard import SummaryWriter
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it for bits that repeat
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it to repeat bit for bit
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display
 warnings.filterwarnings("ignore", ".*-v4 is out of date")  # Gymnasium says so of the ids with published results
 
@@ -449,7 +449,7 @@ RANGES = [  # names of options, and their smallest and largest value
 
 
 class UserError(ValueError):
-    """What the user can fix: it costs one line and status 2."""
+    """A mistake that the user can mend: printed in one line, with exit status 2."""
 
 
 # ----------------------------------------------------------------------------------------------- Environments
@@ -504,7 +504,7 @@ def check_spaces(env: gym.Env) -> None:
     """Raises UserError if this script can't learn in the environment's spaces."""
     space = env.observation_space
     is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8
-    is_picture = is_bytes and len(space.shape) in (2, 3) and sorted(space.shape)[-2] >= 32
+    is_picture = is_bytes and len(space.shape) in (2, 3) and sorted(space.shape)[-2] >= 32  # shorter side
     if not isinstance(env.action_space, ACTION_SPACES) or is_picture != PICTURES:
         observes = f"pictures {space.shape}" if is_picture else "no pictures"
         hint = "use ppo_atari.py for pictures, else ppo.py for Discrete actions, ppo_multidiscrete.py for "
@@ -648,16 +648,17 @@ class Run:
         self.closing = ExitStack()  # what has to be closed in the end
 
     def keep(self, **objects) -> None:
-        """Names what checkpoints hold: objects with a state_dict. A resumed run loads their states here."""
+        """Names what checkpoints hold: `model`, `envs` and other objects with a state_dict. A resumed run
+        loads their states here."""
         self.kept.update(objects)
         if self.checkpoint is None:
             return
-        is_new = self.args.learning_rate != self.checkpoint["args"].learning_rate
+        rate_changed = self.args.learning_rate != self.checkpoint["args"].learning_rate
         for name, thing in objects.items():
             rates = [group["lr"] for group in getattr(thing, "param_groups", [])]
             load_state(thing, self.checkpoint, name)
             for i, rate in enumerate(rates):
-                if is_new and rate == self.args.learning_rate:  # other groups have their own
+                if rate_changed and rate == self.args.learning_rate:  # other groups have their own
                     thing.param_groups[i]["lr"] = rate
 
     def updates(self):
@@ -826,7 +827,7 @@ class Run:
             os.fsync(file.fileno())
         path.with_suffix(".tmp").replace(path)
         previous = self.checkpoint
-        self.checkpoint = load_checkpoint(path)
+        self.checkpoint = load_checkpoint(path)  # what can't be read back ends the run now
         if previous and previous["is_interim"]:
             previous["path"].unlink(missing_ok=True)
 
@@ -923,7 +924,7 @@ def check_arguments(args: Args) -> None:
             raise
         hint = ""
         if isinstance(error, gym.error.UnregisteredEnv):
-            hint = "; ids of other packages are written module:Name-v0, Atari games are for ppo_atari.py"
+            hint = "; ids of other packages are written module:Name-v0, Atari games need a ppo_atari script"
         ids = sorted(set(gym.registry) - registered)
         if hint and ids:
             hint = f"; its module registers {', '.join(ids)}"
@@ -933,7 +934,7 @@ def check_arguments(args: Args) -> None:
 
 
 def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
-    """The arguments, and the checkpoint of --resume or --evaluate, which has all that is not typed."""
+    """The arguments, and the checkpoint of --resume or --evaluate, whose arguments are the defaults then."""
     typed = sys.argv[1:] if words is None else words
     devices = {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}  # as CleanRL's users type them
     words = [devices.get(word, word) for word in typed]
