@@ -87,15 +87,20 @@ def hunks(diff: Path) -> dict[str, list[tuple[str, str]]]:
     """What a diff changes, by script: pairs of the lines that are there and those that come in their place, each with
     the lines around them."""
     changes = {}
-    text = diff.read_text("utf-8") if diff.is_file() else ""
-    for of_script in f"\n{text}".split("\n--- ")[1:]:
-        script = Path(of_script.split()[0]).stem
-        changes[script] = []
-        for hunk in of_script.split("\n@@")[1:]:
-            lines = f"{hunk}\n".splitlines(keepends=True)[1:]
-            before = "".join(line[1:] for line in lines if line[0] in " -")
-            after = "".join(line[1:] for line in lines if line[0] in " +")
-            changes[script].append((before, after))
+    lines = diff.read_text("utf-8").splitlines(keepends=True) if diff.is_file() else []
+    for line in lines:
+        if line.startswith("--- "):
+            script = Path(line.split()[1]).stem
+            changes[script] = []
+        elif line.startswith("@@"):
+            changes[script].append(("", ""))
+        elif not line.startswith("+++ "):
+            before, after = changes[script][-1]
+            if line[0] != "+":
+                before += line[1:]
+            if line[0] != "-":
+                after += line[1:]
+            changes[script][-1] = (before, after)
     return changes
 
 
