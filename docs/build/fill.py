@@ -124,7 +124,8 @@ def metrics(script: str) -> str:
 # ------------------------------------------------------------------------------------------------------- Lines of code
 def lines_of(script: str, name: str, folder: str = "cleanrl") -> list[int]:
     """The lines of a file with a detail's tag, or the one with a definition, `ppo_loss` or `Agent.get_action`."""
-    numbers = [number for number, line in enumerate(source(script, folder).splitlines(), 1) if f"[{name}]" in line]
+    lines = source(script, folder).splitlines()
+    numbers = [number for number, line in enumerate(lines, 1) if f"[{name}]" in line.partition("#")[2]]
     nodes = tree(script, folder).body
     if not numbers:
         for part in name.split("."):
