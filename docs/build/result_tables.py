@@ -33,10 +33,9 @@ from report import (
     results,
 )
 from runs import Run
-from throughput import faster, launch_table, names_of_sides, speed_table
+from throughput import launch_table, speed_table
 
 PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023", "CleanRL, EnvPool with XLA"]
-SHORT_SPEED = ["ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy", "ppo_atari"]
 COMPARISONS = {
     "ppo_numpy_against_ppo": Compare("ppo", "ppo_numpy", release="0.3"),
     "ppo_continuous_action_numpy_against_ppo_continuous_action": Compare(
@@ -159,33 +158,17 @@ def rounded(number: float, scale: float) -> str:
     return f"{round(number, digits):,.{max(digits, 0)}f}".replace("-", "−")
 
 
-def short_speed_table(speeds: dict) -> str:
-    """Markdown: some scripts at their defaults, next to stable-baselines3's faster setting."""
+def growth_table(growth: dict) -> str:
+    """Markdown: how the speed grew with the number of environments in release 0.2, as multiples of each first one."""
     rows = []
-    for script in SHORT_SPEED:
-        measured = speeds.get(f"throughput/{script}")
-        if measured is None or "1 thread" not in measured["medians"]:
-            continue
-        medians = measured["medians"]
-        base = max(("default threads", "1 thread"), key=lambda base: medians[base]["steps_per_second"])
-        side = "against" if measured["options"]["against"] == "" else "script"
-        row = [names_of_sides(script, measured)[side], measured["arguments"]["env_id"]]
-        for key in (side, base):
-            row.append(f"{medians[key]['steps_per_second']:,.0f}")
-        rows.append([*row, faster(measured, side, base)])
-    return markdown(["script", "environment", "steps/s", "stable-baselines3", "faster"], rows)
-
-
-def growth_table(measured: dict) -> str:
-    """Markdown: how the speed grew with an argument, as release 0.2 measured it: medians, a row for each value."""
-    rows = []
-    for value, medians in measured["medians"].items():
-        script = medians["script"]
-        speeds = [one[value]["script"]["steps_per_second"] for one in measured["rounds"]]
-        speed = f"{script['steps_per_second']:,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})"
-        memory = f"{medians['launch']['peak_mb']:.0f} MB"
-        rows.append([value, speed, f"{script['ms_per_update']:.1f}", memory])
-    return markdown([measured["options"]["vary"][0], "steps/s", "ms per update", "peak memory"], rows)
+    for measured in growth.values():
+        if measured["options"]["vary"][0] == "num-envs":
+            speeds = {value: one["script"]["steps_per_second"] for value, one in measured["medians"].items()}
+            first = next(iter(speeds.values()))
+            cells = [f"{value}: {speed / first:.1f}×" for value, speed in speeds.items()]
+            options = measured["options"]
+            rows.append([f"{options['script']}.py {options['arguments']}".strip(), ", ".join(cells)])
+    return markdown(["script", "environments: speed"], rows)
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -213,15 +196,13 @@ def comparisons() -> dict[str, tuple]:
 def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple]) -> dict[str, str]:
     """Every table that a page can have, by its name."""
     speeds = read_json("speed.json")
-    text = {"speed": speed_table(speeds), "short_speed": short_speed_table(speeds), "launch": launch_table(speeds)}
-    text["summary"] = summary_table(tables)
+    text = {"speed": speed_table(speeds), "launch": launch_table(speeds), "summary": summary_table(tables)}
+    text["growth"] = growth_table(read_json("growth.json"))
     for exp_name, rows in tables.items():
         header, *cells = result_cells(rows)
         text[exp_name] = markdown(header, cells)
         if any(run.evaluations for row in rows for run in row.runs):
             text[f"{exp_name} by step"] = table_by_step(rows)
-    for name, measured in read_json("growth.json").items():
-        text[f"growth_{name}"] = growth_table(measured)
     for name, (both, _) in compared.items():
         header, *cells = comparison_table(both, paired=False)
         text[name] = markdown(header, cells)
