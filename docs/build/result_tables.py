@@ -41,9 +41,6 @@ COMPARISONS = {
     "ppo_continuous_action_numpy_against_ppo_continuous_action": Compare(
         "ppo_continuous_action", "ppo_continuous_action_numpy", release="0.3"
     ),
-    "bootstrap_truncated": Compare(
-        "ppo_continuous_action_numpy", "ppo_continuous_action_numpy_bootstrap_truncated", release="0.2"
-    ),
     "bf16_against_fp32": Compare("fp32", "ppo_atari_envpool", steps=2_000_000, release="0.2", different_schedules=True),
 }
 
