@@ -2,7 +2,7 @@
 that repeat the scripts, and GitHub shows the same text.
 
 - links out of docs/, `../cleanrl/ppo.py#L211`, and to docs/diffs lead to a page with the file's source
-- a link to a diff is followed by the diff, folded
+- a link to a diff is followed by the diff, folded; the search leaves out all diffs
 - formulas, `$\\gamma$` and `$$…$$`, become MathML, which needs no script and no font from elsewhere
 - pictures of docs/images/*.svg become a part of the page, so that they follow its colors
 - a picture that links to a video becomes the video; those of the front page's strip play by themselves
@@ -134,6 +134,7 @@ def on_page_content(html, page, config, files):
     html = html.replace("<td>▼", '<td class="worse">▼').replace("<td>▲", '<td class="better">▲')
     html = EFFECTS.sub(chips, html)
     html = COMMANDS.sub(whole_words, html)
+    html = html.replace('<div class="language-diff', '<div data-search-exclude class="language-diff')
     how = 'autoplay loop preload="auto"' if page.file.src_uri == "index.md" else 'preload="none"'
     video = rf'<video src="\1.mp4" poster="\1.webp" title="\2" aria-label="\2" muted playsinline {how}></video>'
     return DRAWING.sub(drawing, CLIP.sub(video, html))

@@ -91,6 +91,14 @@ def test_the_last_one_learns_as_typed(tmp_path):
     assert float(done.stdout.split()[-1]) > 30
 
 
+def test_seeds_of_a_step_are_trained_and_summed_up(monkeypatch, capsys):
+    program = "import sys\nprint('seed', int(sys.argv[1]) * 500_000)\n"
+    monkeypatch.setattr(build_it, "versions", lambda: ["", program])
+    monkeypatch.setattr(sys, "argv", ["build_it.py", "1", "--seeds", "3"])
+    build_it.main()
+    assert capsys.readouterr().out == "step 1, 3 seeds: 50000 to 150000, mean 100000\n"
+
+
 def test_what_is_measured_without_a_step_is_the_program_without_it(play):
     lines = [line for line in PAGE.splitlines() if line.startswith("sed ") and "whole.py > without" in line]
     assert len(lines) == 3

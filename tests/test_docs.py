@@ -331,6 +331,32 @@ def test_no_page_is_wider_than_its_screen_and_no_button_copies_a_diff(site_folde
             assert screen == width and not wider, f"{page.name}, {width} px: {wider}"
 
 
+DOTS = """
+const svg = document.querySelector(".clip svg"), slider = document.querySelector(".clip input"), on = [];
+const lines = [...svg.querySelectorAll("path")].filter((path) => path.getAttribute("stroke-width") === "3.5");
+for (const ratio of [0.5, 0.7, 1, 1.25, 1.5]) {
+    slider.value = ratio;
+    slider.dispatchEvent(new Event("input"));
+    const circles = [...svg.querySelectorAll("circle")];
+    const dots = circles.map((circle) => new DOMPoint(circle.cx.baseVal.value, circle.cy.baseVal.value));
+    on.push(...lines.map((line, i) => line.isPointInStroke(dots[i])));
+}
+return [on, [...document.querySelectorAll(".clip output")].map((output) => output.innerText)];
+"""
+
+
+def test_the_clips_dots_move_on_the_lines_that_were_drawn(site_folder, browser):
+    browser.get((site_folder / "ppo-in-one-page.html").as_uri())
+    on, said = browser.execute_script(DOTS)
+    assert on == [True] * 10
+    assert said == ["min(1.50, 1.20) = 1.20\nflat: no gradient", "min(−1.50, −1.20) = −1.50\nthe gradient lowers ρ"]
+    dot = browser.find_elements("css selector", ".clip circle")[1]
+    ActionChains = importlib.import_module("selenium.webdriver").ActionChains
+    ActionChains(browser).drag_and_drop_by_offset(dot, -150, 0).perform()
+    ratio = float(browser.execute_script("return document.querySelector('.clip input').value"))
+    assert 0.6 < ratio < 1.2
+
+
 def test_drawings_are_what_their_script_draws(tmp_path):
     import drawings
 

@@ -115,7 +115,7 @@ def clipped_objective(folder: Path) -> None:
         drawing.line([place(ratio, sign * ratio) for ratio in (0.5, 1.5)], "soft", 1.5, "5 4")
         drawing.line([place(float(r), v) for r, v in zip(ratios, objective)], "blue", 3.5)
         x, y = place(1.0, sign)
-        drawing.add("circle", style="fill: var(--blue)", cx=x, cy=y, r=6)
+        drawing.add("circle", style="fill: var(--blue)", cx=x, cy=y, r=6, data_advantage=sign)  # for clip.js
         drawing.text((x0 + x1) / 2, 24, "A > 0: it went well" if sign > 0 else "A < 0: it went badly", bold=True)
         drawing.text((flat[0] + flat[1]) / 2, 62, "gradient 0", "orange", 14)
         drawing.text((x0 + x1) / 2, 288, "ratio ρ", "soft", 14)

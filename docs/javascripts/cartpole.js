@@ -117,7 +117,7 @@ const cartpole = (() => {
       }
     }
     const KEYS = { ArrowLeft: -1, ArrowRight: 1 };
-    addEventListener("keydown", ({ key, target }) => { if (KEYS[key] && target !== slider) pushes.add(KEYS[key]); });
+    addEventListener("keydown", ({ key, target }) => { if (KEYS[key] && target.type !== "range") pushes.add(KEYS[key]); });
     addEventListener("keyup", ({ key }) => pushes.delete(KEYS[key]));
     addEventListener("blur", () => pushes.clear());
     choose();
