@@ -107,15 +107,15 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}  # more threads crawl where cores are shared
     if "module" in environment:
         (work / "mine.py").write_text(environment["module"].lstrip(), "utf-8")
-        env["PYTHONPATH"] = "."
     program = [folder / "bin" / "python", ROOT / "cleanrl" / script]
     video = [] if "film" in environment else ["--capture-video"]
     training = [*program, *words, "--total-timesteps", args.steps, *video]
     status, stderr = type_in(training, work, args.minutes, env)
     runs = sorted(work.glob("runs/*"))
     if status != 0:
-        env_id = words[words.index("--env-id") + 1]
-        said = complaint(script, stderr).removeprefix(f"--env-id {env_id}: ").replace(f"{folder}/", "")
+        said = complaint(script, stderr).replace(f"{folder}/", "")
+        if said.startswith("--env-id "):
+            said = said.partition("}: ")[2]  # after the arguments
         expected = environment.get("says")
         as_listed = status == 2 and expected is not None and expected in said and not runs
         return as_listed, said
