@@ -93,8 +93,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     if render_mode:  # not every environment takes it
         options["render_mode"] = render_mode
     env = make_simulator(args.env_id, options)  # gym.make, for other packages' ids too
-    if "RecordEpisodeStatistics" not in str(env):  # some packages record episodes themselves
-        env = gym.wrappers.RecordEpisodeStatistics(env)  # wrap rewards after this: it logs the environment's own return
+    env = gym.wrappers.RecordEpisodeStatistics(env, stats_key="recorded")  # the logged return; wrap rewards after it
     check_spaces(env)  # your wrappers that change spaces go above here; those that end episodes, above the statistics
     if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
@@ -431,17 +430,17 @@ def train(args: Args, run: "Run") -> None:
         remaining = 1.0 - (update - 1) / args.num_updates  # 1 in the first update, 1 / num_updates in the last
         clip_coef = args.clip_coef * remaining if args.anneal_clip else args.clip_coef  # [aux-1] annealed clip range
         for group, rate in zip(optimizer.param_groups, initial_rates):
-            if args.anneal_lr:  # --no-anneal-lr leaves the rate to a scheduler
+            if args.anneal_lr:  # --no-anneal-lr: it stays, or a scheduler sets it
                 group["lr"] = rate * remaining  # [core-4] annealed rate
 
-        # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
+        # Collect a rollout. Every update has its own seed, so that checkpoints need no state of torch's
         rng = np.random.default_rng([args.seed, update])
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
             next_obs = envs.reset(rng.integers(2**31, size=N).tolist())
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(rng, T, N)
         for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
-            obs[step] = next_obs  # change it in VectorEnv or Agent: --evaluate uses only these
+            obs[step] = next_obs  # change it in VectorEnv or Agent: --evaluate has only them
             dones[step] = next_done
             actions[step] = agent.get_action(next_obs, noise[step])
             next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step])
@@ -517,9 +516,9 @@ FAMILIES = {  # a part of the ids of another package's environments, its module,
     "Bullet": ("pybullet_envs_gymnasium", "pybullet-envs-gymnasium"),
 }
 PICTURES = False  # whether it learns from pictures
-LONG_EPISODE = 5_000  # steps after which players say that an episode is long
-LONGEST_EPISODE = 30_000  # steps after which they give up
-LONGEST_UNSAVED = 600  # seconds of training that a crash costs at most
+LONG_EPISODE = 5_000  # steps after which play says that an episode is long
+LONGEST_EPISODE = 30_000  # steps after which it gives up
+LONGEST_UNSAVED = 600  # seconds of training after which an interim checkpoint is saved
 RANGES = [  # names of options, and their smallest and largest value
     (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
     (["checkpoints", "episodes"], 1, sys.maxsize),
@@ -539,7 +538,7 @@ class OneOfMany(gym.Wrapper):
     """One of a vector's environments. The vector merges infos, so what no script reads is dropped here."""
 
     def __init__(self, make_one, trainer: int, seed: int):
-        if os.getpid() != trainer:  # in a process of its own; the trainer's ends it
+        if os.getpid() != trainer:  # in a process of its own, which the trainer ends
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             random.seed(seed)
@@ -556,14 +555,14 @@ class OneOfMany(gym.Wrapper):
         return observation, reward, terminated, truncated, self.get_used(info)
 
     def get_used(self, info: dict) -> dict:
-        episode = info.get("episode")
-        if isinstance(episode, dict) and "r" in episode and "l" in episode:  # RecordEpisodeStatistics'
-            return {"episode": {"r": episode["r"], "l": episode["l"]}}
-        return {}
+        if "recorded" not in info:  # the episode goes on
+            return {}
+        episode = info["recorded"]
+        return {"episode": {"r": episode["r"], "l": episode["l"]}}
 
 
 def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
-    """N environments in turn, or each in a process of its own. One alone never needs a process."""
+    """N environments in turn, or each in a process of its own. A single one stays in this process."""
     seeds = np.random.randint(2**31, size=num_envs).tolist()  # of the processes' random and np.random
     makers = [partial(OneOfMany, make_one, os.getpid(), seed) for seed in seeds]
     same_step = gym.vector.AutoresetMode.SAME_STEP
@@ -695,7 +694,7 @@ def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
 
 
 def play(player: Player, seed: int, video: Path | None = None) -> dict:
-    """Plays an episode. Returns its return "r" and length "l". `video`: an mp4, whole or not there at all."""
+    """Plays an episode. Returns its return "r" and length "l". `video`: an mp4, complete or absent."""
     player.rng = np.random.default_rng(seed)
     obs = player.reset([seed])
     with ExitStack() as closing:
@@ -728,7 +727,7 @@ def evaluate(checkpoint: dict, args: Args) -> None:
     player = Player(checkpoint, args, "rgb_array" if args.capture_video else None)
     rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
     returns = []
-    seeds = np.random.SeedSequence([args.seed, 0]).generate_state(args.episodes)  # updates begin with 1
+    seeds = np.random.SeedSequence([args.seed, 0]).generate_state(args.episodes)  # 0 is no update's number
     for number, seed in enumerate(seeds.tolist(), start=1):
         video = folder / "evaluation.mp4" if args.capture_video and number == 1 else None
         episode = play(player, seed, video)
@@ -863,11 +862,11 @@ class Run:
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by the first row
         self.episodes = []  # that ended in this update
-        self.rewards = []  # of each step in this update
+        self.rewards = []  # of all steps in this update
         self.kept = {}
         self.stop_signal = None
         self.last_status = -math.inf
-        self.closing = ExitStack()  # what has to be closed in the end
+        self.closing = ExitStack()  # what has to be closed at the end
 
     def keep(self, **objects) -> None:
         """Names what checkpoints hold: `model`, `envs` and other objects with a state_dict. A resumed run
@@ -877,16 +876,16 @@ class Run:
             return
         rate_changed = self.args.learning_rate != self.checkpoint["args"].learning_rate
         for name, thing in objects.items():
-            rates = [group["lr"] for group in getattr(thing, "param_groups", [])]
+            rates = [group["lr"] for group in getattr(thing, "param_groups", [])]  # loading replaces them
             load_state(thing, self.checkpoint, name)
             for i, rate in enumerate(rates):
                 if rate_changed and rate == self.args.learning_rate:  # other groups have their own
                     thing.param_groups[i]["lr"] = rate
 
     def updates(self):
-        """Yields the number of each update to do, and whether it has to start with fresh episodes: the first
-        one has to, since checkpoints hold no half-played ones; with --exact-resume, so has each one after a
-        checkpoint, and the run ends with the same bits, whether it was resumed there or not."""
+        """Yields the number of each update to do, and whether it starts with fresh episodes. The first one
+        does, since checkpoints hold no half-played ones; with --exact-resume, so does each one after a
+        checkpoint, so that a run resumed there ends with the same bits."""
         args = self.args
         self.open()
         count = args.checkpoints or max(1, min(10, args.num_updates * args.num_steps // 10_000))
@@ -947,9 +946,15 @@ class Run:
         if args.track:
             import wandb
 
-            where = {"project": args.wandb_project_name, "entity": args.wandb_entity, "resume": "allow"}
-            name = {"name": self.folder.name, "id": self.folder.name}
-            tracker = wandb.init(**where, **name, config=asdict(args), sync_tensorboard=True)
+            tracker = wandb.init(
+                project=args.wandb_project_name,
+                entity=args.wandb_entity,
+                name=self.folder.name,
+                id=self.folder.name,
+                resume="allow",
+                config=asdict(args),
+                sync_tensorboard=True,
+            )
             self.closing.callback(tracker.finish)
         self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
         table = "|name|value|\n|-|-|\n"
@@ -966,8 +971,8 @@ class Run:
 
     def request_stop(self, number: int, frame) -> None:
         self.stop_signal = number
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-        with suppress(OSError):  # nobody may read it any more
+        signal.signal(number, signal.SIG_DFL)  # a second one of its kind ends the process at once
+        with suppress(OSError):  # stderr may be closed
             os.write(2, b"\nstopping after this update\n")
 
     def note(self, obs: np.ndarray, rewards: np.ndarray, episodes: list[dict]) -> None:
@@ -1023,14 +1028,16 @@ class Run:
             done = self.update / self.args.num_updates
             minutes_left = (self.seconds / done - self.seconds) / 60
             mean_return = np.mean(self.recent_returns or [math.nan])
-            speed = self.global_step / self.seconds
+            speed = self.global_step / max(self.seconds, 1e-9)  # 0 if train ended before its first log
             status = f"{done:4.0%}  step {self.global_step:,}  {speed:,.0f} steps/s  "
             status += f"{minutes_left:.1f} min left  mean return {mean_return:,.2f}"
             print(status.ljust(79), end="\r" if on_terminal and not last else "\n", flush=True)
 
     def save(self, is_interim: bool = False) -> None:
-        """Writes a checkpoint, whole or not at all. An interim one is there until the next one is."""
+        """Writes a checkpoint, complete or not at all. The next one replaces an interim one."""
         self.tensorboard.flush()
+        os.fsync(self.metrics_file.fileno())  # resuming cuts the logs to what they were
+        os.fsync(self.episodes_file.fileno())
         state = {
             "script": Path(__file__).stem,
             "args": asdict(replace(self.args, resume=None)),
@@ -1050,12 +1057,12 @@ class Run:
             os.fsync(file.fileno())
         path.with_suffix(".tmp").replace(path)
         previous = self.checkpoint
-        self.checkpoint = load_checkpoint(path)  # what can't be read back ends the run now
+        self.checkpoint = load_checkpoint(path)  # it fails now if it can't be read back
         if previous and previous["is_interim"]:
             previous["path"].unlink(missing_ok=True)
 
     def record_video(self) -> None:
-        """Plays an episode with the checkpoint just written. What fails here costs a video, not the run."""
+        """Plays an episode with the checkpoint just written. A failure here costs the video, not the run."""
         try:
             player = Player(self.checkpoint, self.args, "rgb_array")
             play(player, self.args.seed, self.folder / "videos" / f"{self.update}.mp4")
@@ -1165,7 +1172,7 @@ def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
     saved = checkpoint["args"]
     if args.evaluate is not None:  # it may happen on another machine
         saved = replace(saved, seed=Args.seed, capture_video=False, track=False)
-        # A run folder is trusted, since its script is there too; a lone checkpoint may be a stranger's
+        # A run folder counts as the user's own; a lone checkpoint may be a stranger's
         if ":" in saved.env_id and args.env_id != saved.env_id and Path(args.evaluate).is_file():
             raise UserError(f"its environment {saved.env_id} imports a module; add --env-id if you trust it")
     return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
@@ -1196,7 +1203,7 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
 if __name__ == "__main__":
     try:
         main(*read_arguments())
-    except KeyboardInterrupt:  # while an evaluation plays
+    except KeyboardInterrupt:  # before a training or in an evaluation
         sys.exit(130)
     except (UserError, filelock.Timeout) as error:  # Timeout: another process trains in this folder
         print(f"{Path(__file__).name}: error: {' '.join(str(error).split())}", file=sys.stderr)

@@ -113,7 +113,7 @@ def test_a_lost_life_ends_the_episode_and_the_game_goes_on_after_one_noop(fake):
     length = math.ceil((100 - noops) / 4)  # steps of the first life
     assert ends[0] == length - 1
     assert played[4 * length : 4 * length + 8] == [0, 0, 0, 0, 2, 2, 2, 2]  # one no-op, which is 4 frames too
-    (episode,) = [result[4]["episode"] for result in results if "episode" in result[4]]
+    (episode,) = [result[4]["recorded"] for result in results if "recorded" in result[4]]
     assert (episode["r"], episode["l"]) == (3.0, math.ceil((180 - noops) / 4))  # of the whole game
 
 
@@ -154,7 +154,7 @@ def test_a_game_that_ends_while_it_is_opened_is_reported_and_makes_way_for_the_n
     env = fake(losses=(100, end), lives=2, pay=lambda k: float(k == end))
     env.reset(seed=0)
     results = play(env, [3] * 30)
-    (game,) = [info["episode"] for *_, info in results if "episode" in info]
+    (game,) = [info["recorded"] for *_, info in results if "recorded" in info]
     assert game["r"] == 1.0
     wanted = [action for action in [*opened_by, 3] for _ in range(4)]
     assert opening(fake.game.log)[1][: len(wanted)] == wanted
@@ -309,17 +309,17 @@ def test_after_a_lost_life_breakout_goes_on_with_one_life_less():
     env.reset(seed=0)
     ale = env.unwrapped.ale
     lives, scores, info = [ale.lives()], 0.0, {}
-    while "episode" not in info:
+    while "recorded" not in info:
         _, reward, terminated, truncated, info = env.step(int(env.np_random.integers(4)))
         scores += reward  # the lowest bricks pay 1, and random play reaches no others
         assert not truncated
-        if terminated and "episode" not in info:
+        if terminated and "recorded" not in info:
             before = ale.getEpisodeFrameNumber()
             env.reset()
             lives.append(ale.lives())
             assert ale.getEpisodeFrameNumber() == before + 12  # no-op, FIRE and 2, of 4 frames each
     assert lives == [5, 4, 3, 2, 1]
-    assert info["episode"]["r"] == scores
+    assert info["recorded"]["r"] == scores
 
 
 def test_version_5_of_a_game_skips_frames_once():

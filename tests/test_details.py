@@ -671,8 +671,7 @@ class Informed(environments.Counter):
 
     def reset(self, seed=None, options=None):
         observation, _ = super().reset(seed, options)
-        own_episode = {"number": 1} if seed is None else 1
-        return observation, {"episode": own_episode, **self.make_infos()}
+        return observation, self.make_infos()
 
     def step(self, action):
         *result, _ = super().step(action)
@@ -687,6 +686,7 @@ class Informed(environments.Counter):
             "a dict or a number": {"x": 1} if once else 1,
             "dicts in dicts": {"a": {"b": np.zeros(self.np_random.integers(1, 9))}},
             "final_info": "its own",
+            "episode": {"number": 1} if once else 1,
         }
 
 

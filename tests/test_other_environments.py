@@ -30,13 +30,22 @@ class Historian(environments_cli.Constant):
 
 
 gym.register("Historian-v0", Historian)
-gym.register("Recorded-v0", lambda **_: gym.wrappers.RecordEpisodeStatistics(environments_cli.Constant()))
 
 
-@pytest.mark.parametrize("env_id", ["Recorded-v0", "Historian-v0"])
-def test_an_environment_that_records_its_own_episodes_or_only_seems_to(in_tmp_path, env_id):
+def record(**options):
+    return gym.wrappers.RecordEpisodeStatistics(environments_cli.Constant())
+
+
+gym.register("Recorded-v0", record)
+gym.register("RecordedAndCut-v0", record, max_episode_steps=3)  # its own recorder misses the cut ones
+
+
+@pytest.mark.parametrize(
+    "env_id, score", [("Recorded-v0", "4.0"), ("RecordedAndCut-v0", "3.0"), ("Historian-v0", "4.0")]
+)
+def test_an_environment_that_records_its_own_episodes_or_only_seems_to(in_tmp_path, env_id, score):
     folder = ppo.main(ppo.Args(env_id=env_id, total_timesteps=512))
-    assert {row["episodic_return"] for row in rows(folder, "episodes.csv")} == {"4.0"}
+    assert {row["episodic_return"] for row in rows(folder, "episodes.csv")} == {score}
     ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--episodes", "1"]))
 
 
