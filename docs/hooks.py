@@ -34,9 +34,11 @@ CLIP = re.compile(r'<a href="(videos/[\w-]+)\.mp4"><img [^>]*?alt="([^"]*)"[^>]*
 EFFECTS = re.compile(r'<a href="ablations\.html">([^<]*[▼▲≈][^<]*)</a>')
 COLORS = {"▼": "worse", "▲": "better", "≈": "alike"}
 COMMANDS = re.compile(r'(?s)<div class="language-bash.*?</div>')
+FLAG = re.compile(r"<code>(--[\w-]+)</code>")  # in a sentence
 TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")
 CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?!\w)", re.DOTALL)
+THIN_SPACE = '<mspace width="0.17em"></mspace>'
 FUNCTIONS = ("log", "exp", "max", "min", "clip")  # in formulas
 
 
@@ -115,6 +117,7 @@ def take_out_formulas(markdown: str, page) -> str:
             raise PluginError(f"docs: {page.file.src_uri}: no MathML for the formula {latex}")
         for name in FUNCTIONS:
             made = made.replace(f"<mo>{name}</mo>", f"<mi>{name}</mi>")
+        made = made.replace("<mi>log</mi>", f"{THIN_SPACE}<mi>log</mi>{THIN_SPACE}")
         page.formulas.append(f'<span class="formula">{made}</span>' if display == "block" else made)
         return f"xFORMULA{len(page.formulas) - 1}x"
 
@@ -134,6 +137,7 @@ def on_page_content(html, page, config, files):
     html = html.replace("<td>▼", '<td class="worse">▼').replace("<td>▲", '<td class="better">▲')
     html = EFFECTS.sub(chips, html)
     html = COMMANDS.sub(whole_words, html)
+    html = FLAG.sub(r'<code class="flag">\1</code>', html)
     html = html.replace('<div class="language-diff', '<div data-search-exclude class="language-diff')
     how = 'autoplay loop preload="auto"' if page.file.src_uri == "index.md" else 'preload="none"'
     video = rf'<video src="\1.mp4" poster="\1.webp" title="\2" aria-label="\2" muted playsinline {how}></video>'

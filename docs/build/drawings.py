@@ -300,13 +300,14 @@ def draw_curves(drawing: Drawing, curves: list, low: float, high: float, label: 
     """Curves of returns by steps, each a pair of arrays, and their axes; all curves have the same last step."""
     left = 60
     right = 530
-    top = 20
+    top = 34
     bottom = 250
     steps = curves[0][0][-1]
 
     def place(step, value):
         return left + (right - left) * step / steps, bottom - (bottom - top) * (value - low) / (high - low)
 
+    drawing.text(8, 14, "mean return of the last 100 episodes", "soft", 14, "start")
     for value in ticks(low, high):
         y = place(0, value)[1]
         drawing.line([(left, y), (right, y)], "line", 1, "2 4")
