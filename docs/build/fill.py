@@ -5,7 +5,7 @@ diffs, and the lines of code that pages quote.
 
 A block begins with a comment, `<!-- options ppo_atari -->`, and ends with `<!-- end of options -->`. A link to a line
 has the name of what is there as its title, `[ppo.py](../cleanrl/ppo.py#L211 "core-5")`: a detail's tag, or a definition
-such as `Agent.get_action`. Its number is kept current. Results are filled in by result_tables.py, ablation_tables.py
+such as `Agent.get_action`. Its number is kept current, and so are the lengths of ppo.py. Results are filled in by result_tables.py, ablation_tables.py
 and gallery.py.
 """
 
@@ -32,6 +32,7 @@ MOST_LINES = 6  # of an excerpt
 MOST_COLUMNS = 92  # of its lines; a longer one loses its comment, but for the tags
 BLOCK = re.compile(r"^<!-- ((options|metrics|details|diff|code|lines|change) ([\w-]+)) -->$", re.MULTILINE)
 TITLED = re.compile(r'(?<=\]\()((?:\.\./)?(cleanrl|tests)/(\w+)\.py)#L\d+ "([\w.-]+)"\)')
+LENGTHS = re.compile(r"\d+ lines of PPO, then \d+ that run it")
 METRICS = {
     "charts/episodic_return": "mean return of the episodes that ended in the update; each one is in `episodes.csv`",
     "charts/episodic_length": "their length in steps",
@@ -137,6 +138,12 @@ def lines_of(script: str, name: str, folder: str = "cleanrl") -> list[int]:
     return numbers
 
 
+def lengths() -> str:
+    """How many lines ppo.py has above its ruler and below."""
+    above, below = source("ppo").split("\n# ====")
+    return f"{above.count(chr(10)) + 1} lines of PPO, then {below.count(chr(10)) - 1} that run it"
+
+
 def excerpt(script: str, number: int) -> str:
     """The largest statement of few lines around a line; with those before it, if it has less than three lines."""
     text = source(script).splitlines()
@@ -231,7 +238,7 @@ def fill_pages(pages: list[Path]) -> int:
     count = 0
     for page in pages:
         text = page.read_text("utf-8")
-        current = TITLED.sub(current_link, text)
+        current = LENGTHS.sub(lengths(), TITLED.sub(current_link, text))
         if current != text:
             write_atomically(page, current)
         for name, kind, what in BLOCK.findall(current):

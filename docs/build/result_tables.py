@@ -65,7 +65,7 @@ def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
     published = published_results()
     places = {place: i for i, place in enumerate(published)}
     groups = defaultdict(lambda: defaultdict(list))
-    for run in sorted(runs, key=lambda run: run.seed):
+    for run in sorted(latest(runs), key=lambda run: run.seed):
         order = places.get((run.script, run.env_id), len(places))
         groups[run.exp_name, order, run.env_id][json.dumps(run.identity, sort_keys=True)].append(run)
     tables = defaultdict(list)
@@ -73,7 +73,7 @@ def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
         exp_name, _, env_id = group
         for _, kind in sorted(groups[group].items()):
             names = differing([runs[0] for runs in groups[group].values()]) | {"changed_on_resume"}
-            if len({run.release for run in runs if run.exp_name == exp_name}) > 1:
+            if len({run.release for run in latest(runs) if run.exp_name == exp_name}) > 1:
                 names.add("version")  # every row says which
             theirs = published.get((kind[0].script, env_id), {})
             if theirs:  # then whatever isn't as published is said
@@ -83,6 +83,18 @@ def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
                 theirs = {}
             tables[exp_name].append(Row(label_of(env_id, kind[0], names), kind, theirs))
     return tables
+
+
+def latest(runs: list[Run]) -> list[Run]:
+    """The runs without those of older releases, where a newer one has the same experiment."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[run.exp_name, run.env_id, run.total, json.dumps(run.settings, sort_keys=True)].append(run)
+    kept = []
+    for group in groups.values():
+        newest = max((run.release for run in group if run.release), default=None)
+        kept += [run for run in group if run.release in (newest, None)]
+    return kept
 
 
 def result_cells(rows: list[Row], without: tuple = ()) -> list[list[str]]:
@@ -171,7 +183,7 @@ def growth_table(growth: dict) -> str:
 def draw(rows: list[Row], path: Path) -> None:
     """The learning curves of a table, as an SVG with a panel for each row."""
     plt = pictures()
-    columns = min(len(rows), 4)
+    columns = min(len(rows), 2)
     height = (len(rows) + columns - 1) // columns
     title_lines = max(row.label.count(", ") for row in rows)
     figure = plt.figure(figsize=(4 * columns, max(3, 2.4 + 0.25 * title_lines) * height))

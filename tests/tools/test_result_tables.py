@@ -38,6 +38,9 @@ def test_tables_name_the_releases_of_kept_runs(tmp_path):
     assert header[1] == "ours, release 0.2" and row[0] == "Toy-v0"
     labels = [row.label for row in result_tables.rows_of(runs)["ppo"]]
     assert sorted(labels) == ["Toy-v0, release 0.2", f"Toy-v0, version {runs[1].version}"]  # and a folder
+    runs[1].release = "0.3"
+    (only,) = result_tables.rows_of(runs)["ppo"]  # the newer one
+    assert only.runs == runs[1:] and only.label == "Toy-v0"
 
 
 def test_speed_is_told_by_medians_and_ranges():
