@@ -76,12 +76,6 @@ def test_results_on_levels_are_kept_and_told_by_step(tmp_path):
     assert table.splitlines()[2:] == ["| Toy-v0 | 64 | 2.00 | 0.50 |", "| Toy-v0 | 128 | 4.00 | 1.50 |"]
 
 
-def test_only_rows_of_release_0_2_name_no_release_in_the_readme():
-    for rows in result_tables.rows_of(kept_runs("results")).values():
-        for row in [row for row in rows if row.published]:
-            assert f"release {row.runs[0].release}" in row.label or row.runs[0].release == "0.2"
-
-
 def test_the_pages_have_the_tables_that_the_kept_runs_give():
     text = result_tables.all_tables(result_tables.rows_of(kept_runs("results")), result_tables.comparisons())
     stale = []
