@@ -880,12 +880,12 @@ def check_arguments(args: Args) -> None:
     except Exception as error:  # an unknown id, a missing package, no display: each raises something else
         if args.debug:
             raise
-        hint = ""
+        hint = "" if str(error) else "no message; --debug shows where"
         if isinstance(error, gym.error.UnregisteredEnv):
-            hint = "; ids of other packages are written module:Name-v0, Atari games need a ppo_atari script"
-        ids = sorted(set(gym.registry) - registered)
-        if hint and ids:
-            hint = f"; its module registers {', '.join(ids)}"
+            hint = "; ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py"
+            ids = sorted(set(gym.registry) - registered)
+            if ids:
+                hint = f"; its module registers {', '.join(ids)}"
         what = f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}"
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         raise UserError(f"{what}: {kind}{error}{hint}") from error

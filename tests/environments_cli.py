@@ -52,6 +52,11 @@ class FailingReset(Constant):
         raise RuntimeError("no simulator")
 
 
+class Wordless(Constant):
+    def reset(self, seed=None, options=None):
+        raise NotImplementedError
+
+
 class WrongShape(Constant):
     """Observes three numbers where it declares two."""
 
@@ -103,6 +108,7 @@ gym.register("NaN-v0", Spoiled, kwargs={"value": np.nan})
 gym.register("Infinite-v0", Spoiled, kwargs={"value": np.inf})
 gym.register("NoPicture-v0", NoPicture)
 gym.register("FailingReset-v0", FailingReset)
+gym.register("Wordless-v0", Wordless)
 gym.register("WrongShape-v0", WrongShape)
 gym.register("Film-v0", Film)
 gym.register("Floats-v0", Floats)

@@ -112,6 +112,7 @@ def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(i
         ("--env-id Pendulum-v1", "ppo_continuous_action.py"),
         ("--env-id CopyMultiDiscrete-v0", "ppo_multidiscrete.py"),
         ("--env-id FailingReset-v0", "no simulator"),
+        ("--env-id Wordless-v0", "--debug"),
         ("--env-id WrongShape-v0", "--env-id WrongShape-v0"),
         ("--env-id NoPicture-v0 --capture-video", "--no-capture-video"),
         ("--env-id Constant-v0 --capture-video", "render_mode"),  # its class takes none
