@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import gymnasium as gym
 import numpy as np
 import ppo_continuous_action as ppo
+import ppo_continuous_action_numpy
 import pytest
 import torch
 from helpers import assert_resumes, rows, state
@@ -167,6 +168,22 @@ def test_last_observations_are_normalized_and_enter_no_statistics():
         expected = (infos["final_obs"][i] - statistics.mean) / np.sqrt(statistics.var + 1e-8)
         np.testing.assert_allclose(truncated_obs[i], expected.clip(-10, 10), rtol=1e-5)
         assert np.abs(truncated_obs[i]).max() < 10 < np.abs(infos["final_obs"][i]).max()
+
+
+@pytest.mark.parametrize("script", [ppo, ppo_continuous_action_numpy])
+def test_bootstrap_truncated_adds_the_value_of_the_last_observation(script, in_tmp_path, spy):
+    steps = spy(script.VectorEnv, "step")
+    values = spy(script.Agent, "get_value")
+    gaes = spy(script, "compute_gae")
+    script.main(script.Args(env_id="LimitedRecorder-v0", bootstrap_truncated=True, gamma=0.8, num_envs=2, **SMALL))
+    value_of = {call.obs.tobytes(): call.result for call in values}
+    expected = np.array([call.result[1] for call in steps])
+    for row, call in zip(expected, steps, strict=True):
+        cut = call.result[3]
+        if cut:
+            row[list(cut)] += 0.8 * value_of[np.stack(list(cut.values())).tobytes()]
+    np.testing.assert_allclose(np.concatenate([call.rewards for call in gaes]), expected, rtol=1e-5, atol=1e-6)
+    assert sum(len(call.result[3]) for call in steps) == 2 * (48 // 5)
 
 
 @pytest.mark.parametrize("env_id", ["Recorder-v0", "LimitedRecorder-v0"])  # true ends and time limits

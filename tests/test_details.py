@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from functools import wraps
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -437,21 +438,33 @@ def test_children_have_the_same_loss_and_advantages(child, options):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-@pytest.mark.parametrize("target_kl, epochs", [(1e-12, 1), (1e9, 3)])
-def test_rates_epochs_and_metrics_of_each_update(name, target_kl, epochs, in_tmp_path, spy):
+@pytest.mark.parametrize("kl, epochs", [(0.0101, 1), (0.0099, 3)])
+def test_rates_epochs_and_metrics_of_each_update(name, kl, epochs, in_tmp_path, spy, monkeypatch):
     script = import_script(name)
-    noises = spy(script.Agent, "draw_noise")
+    ppo_loss = script.ppo_loss
+
+    @wraps(ppo_loss)
+    def with_kl(*arguments):
+        *loss, metrics = ppo_loss(*arguments)
+        return *loss, metrics | {"losses/approx_kl": kl}
+
+    monkeypatch.setattr(script, "ppo_loss", with_kl)
     losses = spy(script, "ppo_loss")
     advantages = spy(script, "compute_gae")
     sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
-    options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": target_kl}
+    options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": 0.01}
+    options |= {"gamma": 0.8, "gae_lambda": 0.7}
     folder = script.main(script.Args(env_id=SCRIPTS[name], checkpoints=1, **sizes, **options))
-    assert len({noise.result.tobytes() for noise in noises}) == 4  # every update has its own seed
+    assert {(call.gamma, call.gae_lambda) for call in advantages} == {(0.8, 0.7)}
     table = rows(folder, "metrics.csv")
     rates = [float(row["charts/learning_rate"]) for row in table]
     np.testing.assert_allclose(rates, [0.004, 0.003, 0.002, 0.001], rtol=1e-5)
     clip_coefs = [call.clip_coef for call in losses]
     np.testing.assert_allclose(clip_coefs, np.repeat([0.2, 0.15, 0.1, 0.05], 2 * epochs) / 0.2 * script.Args.clip_coef)
+    for metric in ("losses/value_loss", "losses/entropy", "losses/old_approx_kl"):  # means over the minibatches
+        means = [np.mean(call.result[-1][metric]) for call in losses]
+        logged = [float(row[metric]) for row in table]
+        np.testing.assert_allclose(logged, np.reshape(means, (4, -1)).mean(1), rtol=1e-4, atol=1e-6)
     if name != "ppo_procgen":  # in which no reward comes so soon
         explained = [1 - (call.result[1] - call.values).var() / call.result[1].var() for call in advantages]
         logged = [float(row["losses/explained_variance"]) for row in table]
@@ -610,9 +623,10 @@ def test_bootstrap_truncated_adds_the_value_of_the_last_observation_at_a_time_li
         np.testing.assert_allclose(gain, np.column_stack([expected, expected]), atol=1e-6)
 
 
+@pytest.mark.parametrize("script", [ppo, ppo_numpy])
 @pytest.mark.parametrize("env_id", ["Counter-v0", "EndAtLimit-v0"])
-def test_bootstrap_truncated_adds_nothing_at_a_true_end(reward_gains, env_id):
-    assert not any(gain.any() for gain, _ in reward_gains(env_id, bootstrap_truncated=True))
+def test_bootstrap_truncated_adds_nothing_at_a_true_end(reward_gains, env_id, script):
+    assert not any(gain.any() for gain, _ in reward_gains(env_id, script, bootstrap_truncated=True))
 
 
 def test_a_time_limit_counts_as_a_true_end_by_default(reward_gains):
@@ -753,6 +767,20 @@ def test_no_episode_seed_comes_twice(train, spy):
         ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--seed", str(seed), "--episodes", "6"]))
     seeds = [call.seed for call in resets if getattr(call, "seed", None)]  # 0 is that of the look before a run
     assert len(seeds) == len(set(seeds)) == 2 * (6 * 2 + 6)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_seed_update_and_step_draws_numbers_of_its_own(name, in_tmp_path, spy):
+    script = import_script(name)
+    acts = spy(script.Agent, "get_action" if name.endswith("numpy") else "get_action_and_value")
+    resets = spy(script.VectorEnv, "reset")
+    options = {"env_id": SCRIPTS[name], "num_minibatches": 2, "update_epochs": 1, "total_timesteps": 32}
+    for seed in (1, 2):
+        script.main(script.Args(**TINY | options, seed=seed))
+    noises = {call.noise.tobytes() for call in acts}
+    assert len(noises) == len(acts) == 2 * 2 * TINY["num_steps"]
+    first, second = [call.seeds for call in resets if len(call.seeds) == 2]
+    assert len({*first, *second}) == 2 * 2
 
 
 def test_evaluation_repeats():
