@@ -14,7 +14,8 @@ import sys
 import traceback
 from pathlib import Path
 
-import replay
+import details
+import reference
 import vectors
 
 TOLERANCE = 2e-5  # libraries compute in float32
@@ -35,9 +36,9 @@ def explain(case, got) -> tuple[str, dict | None]:
         return "", None
     nearest = (float("inf"), "")
     switches = vectors.switches_of(call, inputs)
-    for chosen in replay.by_deviations(switches, 5):
+    for chosen in reference.by_deviations(switches, 4):
         away = vectors.distance(got, pick(vectors.ANSWERS[call](inputs, chosen), got))
-        name = replay.describe(chosen, switches)
+        name = reference.describe(chosen, switches)
         if away < TOLERANCE:
             return name, {switch: choice for switch, choice in chosen.items() if choice != switches[switch][0]}
         nearest = min(nearest, (away, name))
@@ -70,17 +71,17 @@ def check_case(adapter, case, options):
 
 def check_record(adapter, options):
     try:
-        return replay.report(adapter.record(**options))
+        return details.report(adapter.record(**options))
     except Exception as error:
         traceback.print_exc()
-        return [replay.Row("training", "differs", f"{type(error).__name__}: {error}")]
+        return [details.Row("training", "differs", f"{type(error).__name__}: {error}")]
 
 
 def check(adapter, only="") -> list[dict]:
-    """A dict for each row: what, option, verdict, note."""
+    """A dict for each row: what, option, verdict, note; and of vectors, the choices found."""
     rows = []
 
-    def add(what, option, verdict, note, found):
+    def add(what, option, verdict, note, found=None):
         rows.append({"what": what, "option": option, "verdict": verdict, "note": note, "found": found})
 
     options = getattr(adapter, "OPTIONS", {})
@@ -92,7 +93,7 @@ def check(adapter, only="") -> list[dict]:
     if hasattr(adapter, "record") and only in "training":
         for label, arguments in options.get("record", {"": {}}).items():
             for row in check_record(adapter, arguments):
-                add(f"training: {row.detail}", label, row.verdict, row.note, row.found)
+                add(f"training: {row.detail}", label, row.verdict, row.note)
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Writes vectors/*.json from reference.py and says by how much each variant misses each of them.
+"""Writes vectors.json from reference.py and says by how much each variant misses each of them.
 
     python benchmark/conformance/make_vectors.py
 
@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import reference
-from vectors import ANSWERS, FOLDER, distance, plain, switches_of
+from vectors import ANSWERS, FILE, distance, plain, switches_of
 
 CLEARLY = 2e-3  # a vector is meant for the variants that miss it by more
 rng = np.random.default_rng(2)
@@ -92,7 +92,7 @@ def update_case(kind, name, tag, why, M, on_policy, masked=False):
     hyper = {"clip_coef": 0.2, "ent_coef": 0.01, "vf_coef": 0.5, "max_grad_norm": 0.2, "adam_eps": 1e-5}
     hyper["learning_rates"] = [0.17] * 3 if on_policy else [0.02, 0.015, 0.01]
     now = reference.evaluate(weights, batch | {"observations": np.eye(M)}, kind)
-    log_prob, value = now[0][0], now[1]
+    log_prob, value = now.log_prob, now.value
     batch["values"], batch["log_probs"] = value, log_prob
     if not on_policy:
         batch["values"] = draw_away(value, lambda x: np.abs(x - value) - 0.2, 0.3)
@@ -110,12 +110,11 @@ def update_cases():
     rows = "Row i of the policy's weight is sample i's logits, so its gradient is that of one sample."
     losses = "core-3 core-7 core-8 core-9 core-10 core-11"
     first = "As in a rollout's first minibatch, where each ratio is 1; then two more epochs."
-    yield update_case("discrete", "update, Discrete", losses, rows, 16, False)
-    yield update_case("gaussian", "update, Box", f"{losses} cont-1 cont-3", rows, 16, False)
-    yield update_case("discrete", "three epochs, Discrete", losses, first, 16, True)
-    yield update_case("gaussian", "three epochs, Box", f"{losses} cont-1 cont-3", first, 16, True)
+    yield update_case("discrete", "update, Discrete", losses, rows, 12, False)
+    yield update_case("gaussian", "update, Box", f"{losses} cont-1 cont-3", rows, 12, False)
+    yield update_case("discrete", "three epochs, Discrete", losses, first, 12, True)
     masks = "A masked value has no probability, no gradient and no share in the entropy."
-    yield update_case("multidiscrete", "update, MultiDiscrete with masks", "multi-1 aux-4", masks, 16, False, True)
+    yield update_case("multidiscrete", "update, MultiDiscrete with masks", "multi-1 aux-4", masks, 12, False, True)
 
 
 def distribution_cases():
@@ -192,7 +191,7 @@ def initial_cases():
 def atari_cases():
     tags = {"no-ops": "atari-1", "raw actions": "atari-2", "lives": "atari-3", "FIRE": "atari-4"}
     tags |= {"frames": "atari-5 atari-7", "rewards": "atari-6"}
-    sys.path.insert(0, str(FOLDER.parent / "adapters"))
+    sys.path.insert(0, str(FILE.parent / "adapters"))
     import ours
 
     for of, tag in tags.items():
@@ -201,11 +200,6 @@ def atari_cases():
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    files = {
-        "gae": gae_cases, "update": update_cases, "distributions": distribution_cases,
-        "statistics": statistics_cases, "lstm": lstm_cases, "initial": initial_cases, "atari": atari_cases,
-    }  # fmt: skip
-    for name, cases in files.items():
-        text = ",\n".join(json.dumps(one) for one in cases())
-        (FOLDER / f"{name}.json").write_text(f"[{text}]\n", "utf-8")
+    every = [gae_cases, update_cases, distribution_cases, statistics_cases, lstm_cases, initial_cases, atari_cases]
+    lines = [json.dumps(one) for cases in every for one in cases()]
+    FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")

@@ -20,9 +20,7 @@ ENVIRONMENTS = ROOT / ".venv" / "conformance"
 RESULTS = FOLDER / "matrix.json"
 PAGE = ROOT / "docs" / "is-your-ppo-the-ppo.md"
 COMMON = ["torch==2.13.0", "gymnasium"]
-LIBRARIES = {  # by column: the adapter and the packages; without packages it runs in this Python
-    "this project": ("ours", []),
-    "numpy scripts": ("ours_numpy", []),
+LIBRARIES = {  # by column: the adapter and the packages
     "stable-baselines3": ("sb3", ["stable-baselines3==2.9.2"]),
     "sb3-contrib": ("sb3_contrib_", ["sb3-contrib==2.9.2", "stable-baselines3==2.9.2"]),
     "rsl_rl": ("rsl_rl_", ["rsl-rl-lib==5.5.1"]),
@@ -65,39 +63,42 @@ def make_environment(name: str, packages: list[str]) -> str:
 
 
 def run(column: str) -> dict:
-    """The rows of check.py for a column, and the versions they hold for."""
+    """The cells of a column, by option and detail, and the versions they hold for."""
     adapter, packages = LIBRARIES[column]
-    python = make_environment(column, packages) if packages else sys.executable
+    python = make_environment(column, packages)
     rows = ENVIRONMENTS / "rows.json"
     rows.parent.mkdir(parents=True, exist_ok=True)
     rows.unlink(missing_ok=True)
     command = [python, FOLDER / "check.py", "--adapter", FOLDER / "adapters" / f"{adapter}.py", "--json", rows]
     subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}, check=False)
-    result = json.loads(rows.read_text("utf-8")) | {"packages": packages}
-    counts = {verdict: sum(row["verdict"] == verdict for row in result["rows"]) for verdict in ("same", "differs")}
-    if not packages:  # the page's first column says what "same" means
-        result["rows"] = [row for row in result["rows"] if row["verdict"] == "differs"]
-    return result | counts
+    result = json.loads(rows.read_text("utf-8"))
+    options = {}
+    for row in result["rows"]:
+        options.setdefault(row["option"], []).append(row)
+    cells = {option: {detail: cell(mine, detail) for detail in DETAILS} for option, mine in options.items()}
+    return {"name": result["name"], "packages": packages, "cells": cells}
 
 
 # ------------------------------------------------------------------------------------------------------------- The page
-DETAILS = {  # rows of the matrix: the switch of reference.py or the row of the training; and what "same" means
-    "time limits": ("time limits", "as an end"),
-    "advantages": ("advantages", "population std of the minibatch"),
-    "policy loss": ("policy loss", "clipped"),
-    "value loss": ("value loss", "the larger of the plain and the clipped"),
-    "value scale": ("value scale", "½"),
-    "entropy bonus": ("entropy bonus", "mean entropy"),
-    "gradient clip": ("gradient clip", "joint"),
-    "Adam's ε": ("core-3 Adam", "1e-5"),
-    "learning rate": ("core-4 annealed rate", "annealed to 0"),
-    "minibatches": ("core-6 minibatches", "drawn anew in each epoch"),
-    "observations": ("atari-9 cont-6 cont-7 observations", "normalized by statistics that all environments share"),
-    "first ratio": ("first ratio is 1", "1"),
-}
+DETAILS = {  # rows of the matrix: the switch of a vector, the row of a training, and what "same" means
+    "time limits": ("time limits", "plus-1 time limits", "as an end"),
+    "advantages": ("advantages", "core-7 advantages", "population std of the minibatch"),
+    "policy loss": ("policy loss", "core-8 policy loss", "clipped"),
+    "value loss": ("value loss", "core-9 value loss", "the larger of the plain and the clipped"),
+    "value scale": ("value scale", "core-10 value scale", "½"),
+    "entropy bonus": ("entropy bonus", "core-10 entropy bonus", "mean entropy"),
+    "gradient clip": ("gradient clip", "core-11 gradient clip", "joint"),
+    "Adam's ε": ("Adam's epsilon", "core-3 Adam", "1e-5"),
+    "learning rate": (None, "core-4 annealed rate", "annealed to 0"),
+    "minibatches": (None, "core-6 minibatches", "drawn anew in each epoch"),
+    "observations": (
+        None, "atari-9 cont-6 cont-7 observations", "normalized by statistics that all environments share",
+    ),
+    "first ratio": (None, "first ratio is 1", "1"),
+}  # fmt: skip
 SHORT = {
     "value of the next episode": "flows on into the next episode", "value of the current observation": "V(s) of before",
-    "bootstrap": "bootstrapped", "rollout's sample std": "sample std of the rollout",
+    "bootstrap": "bootstrapped", "1e-08": "1e-8", "rollout's sample std": "sample std of the rollout",
     "clipped value alone": "clipped alone",
     "update after each rollout, clip inf, first count 0.0, epsilon 0.01, epsilon is outside":
         "statistics change after each rollout, ε 0.01 outside the root, no clip",
@@ -109,49 +110,45 @@ OTHERWISE = {  # what vectors can't see: show.py shows the first; the user write
     ("RLlib", "advantages"): "**std of the rollout and of one row more for each episode**",
     ("TorchRL", "gradient clip"): "–",
 }
-FROM_TRAINING = ("Adam's ε", "learning rate", "minibatches", "observations", "first ratio")
 
 
-def cell(rows: list[dict], option: str, detail: str) -> str:
+def said(row: dict, detail: str) -> str:
+    """What a training's row says, as the page says it."""
+    if row["verdict"] == "not there" or (row["verdict"] == "same" and row["note"] == "raw"):
+        return ""
+    if row["verdict"] == "same":
+        return "same"
+    if detail == "Adam's ε":
+        return "1e-8"
+    if detail == "first ratio":
+        return row["note"].rpartition("ratio is ")[2]
+    says, _, more = row["note"].removeprefix("normalized, ").partition(" (")[0].partition(";")[0].partition(": ")
+    says = more if says == "changes in another way" else says
+    return SHORT.get(says, says)
+
+
+def cell(rows: list[dict], detail: str) -> str:
     """What the rows of an option say of a detail; empty if they don't."""
-    mine = [row for row in rows if row["option"] == option]
-    wanted, _ = DETAILS[detail]
-    for row in mine:
-        if row["what"] == f"training: {wanted}":
-            if detail == "observations" and row["note"] == "raw":
-                return ""
-            if row["verdict"] == "differs" and wanted == "core-3 Adam":
-                return "1e-8"
-            if row["verdict"] == "differs" and wanted == "first ratio is 1":
-                return row["note"].rpartition("ratio is ")[2]
-            if row["verdict"] == "differs":
-                says, _, more = row["note"].removeprefix("normalized, ").partition(";")[0].partition(": ")
-                says = more if says == "changes in another way" else says
-                return SHORT.get(says, says)
-            return row["verdict"] if row["verdict"] == "same" else ""
-    if detail == "time limits" and any(row["what"] == "time limits as ends" for row in mine):
-        mine = [row for row in mine if row["what"] == "time limits as ends"]
-    trainings = [row["found"] for row in mine if row["found"] is not None and row["what"].startswith("training")]
-    updates = [row["found"] for row in mine if row["found"] is not None and row["what"] == "three epochs, Discrete"]
-    gaes = [row["found"] for row in mine if row["found"] is not None and row["what"] == "time limits as ends"]
-    for found in trainings or (gaes if detail == "time limits" else updates):
-        if detail == "Adam's ε":
-            return "1e-8" if "Adam's epsilon" in found else ""
-        if detail in FROM_TRAINING:
-            return ""
-        choice = found.get(wanted, "same")
-        return SHORT.get(choice, choice)
+    switch, training, _ = DETAILS[detail]
+    trained = {row["what"].removeprefix("training: "): row for row in rows if row["what"].startswith("training: ")}
+    if training in trained:
+        return said(trained[training], detail)
+    if trained:
+        return "same" if detail == "time limits" and "core-7 advantages" in trained else ""
+    vector = "time limits as ends" if detail == "time limits" else "three epochs, Discrete"
+    for row in rows:
+        if row["what"] == vector and row["found"] is not None and switch:
+            choice = str(row["found"].get(switch, "same"))
+            return SHORT.get(choice, choice)
     return ""
 
 
-def cells(rows: list[dict], detail: str) -> str:
+def cells(of_options: dict, detail: str) -> str:
     """The default's cell, and those of the options that differ from it."""
-    options = list(dict.fromkeys(row["option"] for row in rows))
-    first = cell(rows, options[0], detail)
+    (_, first), *others = [(option, found[detail]) for option, found in of_options.items()]
     text = [f"**{first}**" if first not in ("same", "") else first]
     last = first
-    for option in options[1:]:
-        other = cell(rows, option, detail)
+    for option, other in others:
         if other and other not in (first, last):
             last = other
             text.append(f"`{option}`: {other if other == 'same' else f'**{other}**'}")
@@ -160,13 +157,14 @@ def cells(rows: list[dict], detail: str) -> str:
 
 def table(results: dict) -> str:
     """The matrix in Markdown."""
-    pinned = json.loads((FOLDER / "pinned.json").read_text("utf-8"))
-    columns = [name for name in LIBRARIES if name in results and name not in ("numpy scripts", "rsl_rl, older")]
-    heads = [results[name]["name"].removesuffix(", MaskablePPO") for name in columns[1:]]
-    lines = ["| | this project | " + " | ".join([*heads, *pinned]) + " |", "|---" * (len(columns) + 3) + "|"]
-    for detail, (_, same) in DETAILS.items():
+    pinned = results["pinned"]
+    columns = [name for name in LIBRARIES if name in results["libraries"] and name != "rsl_rl, older"]
+    libraries = {name: results["libraries"][name] for name in columns}
+    heads = [library["name"].removesuffix(", MaskablePPO") for library in libraries.values()]
+    lines = ["| | this project | " + " | ".join([*heads, *pinned]) + " |", "|---" * (len(heads) + 4) + "|"]
+    for detail, (_, _, same) in DETAILS.items():
         line = [detail, same]
-        line += [OTHERWISE.get((name, detail)) or cells(results[name]["rows"], detail) for name in columns[1:]]
+        line += [OTHERWISE.get((name, detail)) or cells(one["cells"], detail) for name, one in libraries.items()]
         for one in pinned.values():
             choice, where = one["cells"].get(detail, ("–", ""))
             link = f"https://github.com/{one['repository']}/blob/{one['commit']}/{where}"
@@ -185,14 +183,13 @@ def write_page(results: dict) -> None:
 
 def main() -> None:
     words = sys.argv[1:]
-    results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
+    results = json.loads(RESULTS.read_text("utf-8"))  # "pinned" are lines of sources that were read, not run
     if words != ["--page"]:
         for column in words or LIBRARIES:
             if column not in LIBRARIES:
                 sys.exit(f"matrix.py: error: {column}: there are {', '.join(LIBRARIES)}")
-            results[column] = run(column)
-            text = ",\n".join(f'"{name}": {json.dumps(results[name])}' for name in LIBRARIES if name in results)
-            RESULTS.write_text("{" + text.replace("}, {", "},\n{") + "}\n", "utf-8")
+            results["libraries"][column] = run(column)
+            RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
     write_page(results)
 
 

@@ -1,29 +1,48 @@
 """PPO's arithmetic in plain numpy, in float64, with a switch for each variant that was found in some implementation.
 
 The first choice of a switch is what the 37 details say. The others are real: docs/is-your-ppo-the-ppo.md names
-where each was seen. Weights are a dict of arrays: policy.0.weight (outputs, inputs), policy.0.bias, policy.1.weight
-and so on, with tanh between layers; value.0.weight alike; log_std (A,) of a Gaussian; lstm.weight_ih, lstm.weight_hh,
-lstm.bias_ih, lstm.bias_hh of a shared LSTM.
+where some were seen; the rest are common errors. Weights are a dict of arrays: policy.0.weight (outputs, inputs),
+policy.0.bias, policy.1.weight and so on, with tanh between layers; value.0.weight alike; log_std (A,) of a Gaussian.
+shared.0.weight and so on, each with tanh after it, are layers before both; lstm.weight_ih, lstm.weight_hh,
+lstm.bias_ih, lstm.bias_hh, a shared LSTM.
 """
+
+import itertools
+from types import SimpleNamespace
 
 import numpy as np
 
 GAE_SWITCHES = {
     "time limits": ["end", "bootstrap", "value of the next episode", "value of the current observation"],
+    "true ends": ["end", "value of the next episode", "value of the last observation"],
     "trace": ["cut", "leaks at limits", "leaks at all ends"],
-    "rollout's last flag": ["used", "ignored"],
-    "done flags": ["of this step", "of the step before", "of the step after"],
+    "after the rollout": ["value, unless it ended", "value, though it ended", "zero", "value of the last step"],
+    "done flags": [
+        "of this step", "of the step before", "of the step before, with the first marked",
+        "of the step before, but the last right", "of the step after",
+    ],
+    "gamma": ["in both", "not in delta", "not in the trace"],
     "lambda": ["as given", "1", "0"],
-}
+    "returns": [
+        "advantages + values", "normalized advantages + values", "normalized advantages (sample std) + values",
+        "advantages alone", "discounted rewards", "discounted rewards and the last value", "one step's",
+    ],
+}  # fmt: skip
 UPDATE_SWITCHES = {
     "advantages": [
-        "population std", "sample std", "not normalized", "rollout's population std", "rollout's sample std",
+        "population std", "sample std", "not normalized", "divided alone", "mean taken off alone",
+        "rollout's population std", "rollout's sample std", "each environment's population std",
+        "each environment's sample std",
     ],
-    "policy loss": ["clipped", "not clipped"],
+    "policy loss": [
+        "clipped", "not clipped", "max in place of min", "clipped term alone", "ratio upside down",
+        "advantages (M, 1) against ratios (M,)",
+    ],
     "value loss": ["larger of both", "not clipped", "clipped value alone", "smooth L1", "squared error up to 10"],
+    "value's shape": ["as the returns'", "(M, 1) against (M,)", "(M, 1), as old values, against (M,)"],
     "value scale": ["1/2", "1"],
-    "entropy bonus": ["yes", "no"],
-    "gradient clip": ["joint", "actor and critic apart", "none"],
+    "entropy bonus": ["yes", "no", "wrong sign"],
+    "gradient clip": ["joint", "actor and critic apart", "each parameter apart", "each number apart", "none"],
     "log-prob": ["sum", "mean", "mean, entropy too", "Laplace"],
 }  # fmt: skip
 STATISTICS_SWITCHES = {
@@ -41,27 +60,58 @@ def defaults(switches: dict) -> dict:
     return {name: choices[0] for name, choices in switches.items()}
 
 
+def by_deviations(switches, most, start=None):
+    """All choices that differ from `start` in at most so many switches, those with the fewest first."""
+    start = start or defaults(switches)
+    yield dict(start)
+    for count in range(1, most + 1):
+        for names in itertools.combinations(switches, count):
+            others = [[choice for choice in switches[name] if choice != start[name]] for name in names]
+            for choices in itertools.product(*others):
+                yield start | dict(zip(names, choices))
+
+
+def describe(chosen, switches):
+    return ", ".join(f"{name} {choice}" for name, choice in chosen.items() if choice != switches[name][0])
+
+
 # ---------------------------------------------------------------------------------------------------------- Advantages
-def gae(rewards, values, final_values, terminated, truncated, last_values, gamma, gae_lambda, switches=None):
+def shifted(flags, before, how):
+    """The flags (T, N) that a wrong index reads. `before` (N,) are those of the step before the rollout."""
+    if how == "of the step after":
+        return np.concatenate([flags[1:], flags[-1:]])
+    if how == "of this step":
+        return flags
+    earlier = np.concatenate([before[None], flags[:-1]])
+    if how.endswith("the last right"):
+        earlier[-1] = flags[-1]
+    return earlier
+
+
+def gae(
+    rewards, values, final_values, terminated, truncated, last_values, gamma, gae_lambda, switches=None, before=None
+):
     """Advantages and returns, (T, N) each. All inputs are (T, N), but last_values (N,), those of the observation after
-    the rollout. final_values[t] are the values of the last observation of an episode that ended in step t."""
+    the rollout. final_values[t] are the values of the last observation of an episode that ended in step t. `before`:
+    terminated and truncated (N,) of the step before the rollout; only a variant reads them."""
     chosen = defaults(GAE_SWITCHES) | (switches or {})
     T, N = rewards.shape
     if chosen["lambda"] != "as given":
         gae_lambda = float(chosen["lambda"])
-    if chosen["done flags"] == "of the step before":
-        terminated = np.concatenate([np.zeros((1, N)), terminated[:-1]])
-        truncated = np.concatenate([np.zeros((1, N)), truncated[:-1]])
-    if chosen["done flags"] == "of the step after":
-        terminated = np.concatenate([terminated[1:], terminated[-1:]])
-        truncated = np.concatenate([truncated[1:], truncated[-1:]])
-    next_values = np.concatenate([values[1:], last_values[None]])
-    advantages = np.zeros((T, N))
-    advantage = np.zeros(N)
+    first = float(chosen["done flags"].endswith("with the first marked"))
+    before = before or (np.full(N, first), np.zeros(N))
+    terminated = shifted(terminated.astype(bool), before[0].astype(bool), chosen["done flags"])
+    truncated = shifted(truncated.astype(bool), before[1].astype(bool), chosen["done flags"])
+    after = {"zero": np.zeros(N), "value of the last step": values[-1]}.get(chosen["after the rollout"], last_values)
+    next_values = np.concatenate([values[1:], after[None]])
+    gamma_in_delta = 1.0 if chosen["gamma"] == "not in delta" else gamma
+    gamma_in_trace = 1.0 if chosen["gamma"] == "not in the trace" else gamma
+    advantages, deltas, discounted, with_last = np.zeros((4, T, N))
+    advantage, reward_to_go, return_to_go = np.zeros(N), np.zeros(N), after
     for t in reversed(range(T)):
-        ends = terminated[t].astype(bool)
-        limits = truncated[t].astype(bool) & ~ends
-        if chosen["rollout's last flag"] == "ignored" and t == T - 1:
+        ends = terminated[t]
+        limits = truncated[t] & ~ends
+        if chosen["after the rollout"] == "value, though it ended" and t == T - 1:
             ends = limits = np.zeros(N, bool)
         at_limit = {
             "end": np.zeros(N),
@@ -69,24 +119,44 @@ def gae(rewards, values, final_values, terminated, truncated, last_values, gamma
             "value of the next episode": next_values[t],
             "value of the current observation": values[t],
         }[chosen["time limits"]]
-        following = np.where(ends, 0.0, np.where(limits, at_limit, next_values[t]))
+        at_end = {
+            "end": np.zeros(N),
+            "value of the next episode": next_values[t],
+            "value of the last observation": final_values[t],
+        }[chosen["true ends"]]
+        following = np.where(ends, at_end, np.where(limits, at_limit, next_values[t]))
         goes_on = ~(ends | limits)
         if chosen["trace"] == "leaks at limits":
             goes_on = ~ends
         if chosen["trace"] == "leaks at all ends":
             goes_on = np.ones(N)
-        delta = rewards[t] + gamma * following - values[t]
-        advantage = delta + gamma * gae_lambda * goes_on * advantage
-        advantages[t] = advantage
-    return advantages, advantages + values
+        deltas[t] = rewards[t] + gamma_in_delta * following - values[t]
+        advantages[t] = advantage = deltas[t] + gamma_in_trace * gae_lambda * goes_on * advantage
+        discounted[t] = reward_to_go = rewards[t] + gamma * ~(ends | limits) * reward_to_go
+        with_last[t] = return_to_go = rewards[t] + gamma * ~(ends | limits) * return_to_go
+    returns = {
+        "advantages + values": advantages + values,
+        "normalized advantages + values": normalize(advantages, "population std") + values,
+        "normalized advantages (sample std) + values": normalize(advantages, "sample std") + values,
+        "advantages alone": advantages,
+        "discounted rewards": discounted,
+        "discounted rewards and the last value": with_last,
+        "one step's": deltas + values,
+    }
+    return advantages, returns[chosen["returns"]]
 
 
 def normalize(advantages, how):
-    if how.endswith("population std"):
-        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    if how.endswith("sample std"):
-        return (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
-    return advantages
+    """Advantages (M,), or (T, N) if each environment has statistics of its own."""
+    axis = 0 if how.startswith("each environment's") else None
+    std = advantages.std(axis, ddof=1 if how.endswith("sample std") else 0) + 1e-8
+    if how == "not normalized":
+        return advantages
+    if how == "divided alone":
+        return advantages / std
+    if how == "mean taken off alone":
+        return advantages - advantages.mean()
+    return (advantages - advantages.mean(axis)) / std
 
 
 # ------------------------------------------------------------------------------------------------------------ Networks
@@ -118,6 +188,15 @@ def backward(weights, part, inputs, d_out):
         if i > 0:
             d_out = d_out * (1 - inputs[i] ** 2)
     return gradients, d_out
+
+
+def by_first_layer(weights, part, inputs):
+    """Derivatives of a network's single output by the outputs of its first layer, (M, H)."""
+    layers = layers_of(weights, part)
+    slopes = np.ones((len(inputs[0]), 1))
+    for i in reversed(range(1, len(layers))):
+        slopes = slopes @ layers[i][0] * (1 - inputs[i] ** 2)
+    return slopes
 
 
 def lstm_forward(weights, x, dones, state, resets=True):
@@ -218,17 +297,30 @@ def gaussian(mean, log_std, actions, how="sum"):
 # -------------------------------------------------------------------------------------------------- Loss and gradients
 def policy_loss(log_prob, old, advantages, clip_coef, how):
     """The loss, its derivatives by log_prob (M,), and the ratios."""
-    ratio = np.exp(log_prob - old)
+    direction = -1.0 if how == "ratio upside down" else 1.0
+    ratio = np.exp(direction * (log_prob - old))
+    if how == "advantages (M, 1) against ratios (M,)":
+        advantages = advantages[:, None]
     plain = advantages * ratio
     clipped = advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
+    objective, active = np.minimum(plain, clipped), plain <= clipped
     if how == "not clipped":
-        clipped = plain
-    active = plain <= clipped
-    return -np.minimum(plain, clipped).mean(), np.where(active, -plain, 0.0) / len(ratio), ratio
+        objective, active = plain, np.full(plain.shape, True)
+    elif how == "max in place of min":
+        objective, active = np.maximum(plain, clipped), plain >= clipped
+    elif how == "clipped term alone":
+        objective, active = clipped, plain == clipped
+    slope = -direction * np.where(active, plain, 0.0) / plain.size
+    return -objective.mean(), slope.reshape(-1, len(ratio)).sum(0), ratio
 
 
-def value_loss(value, old, returns, clip_coef, how, scale):
-    """The loss and its derivatives by value (M,)."""
+def value_loss(value, old, returns, clip_coef, how, shape="as the returns'"):
+    """Half the mean square, if nothing else is chosen, and the derivatives by value (M,)."""
+    M = len(value)
+    if shape != "as the returns'":
+        value = value[:, None]
+    if shape.startswith("(M, 1), as old values"):
+        old = old[:, None]
     error = value - returns
     square, slope = error**2, 2 * error
     clipped_error = old + (value - old).clip(-clip_coef, clip_coef) - returns
@@ -245,73 +337,117 @@ def value_loss(value, old, returns, clip_coef, how, scale):
     elif how == "squared error up to 10":
         slope = np.where(square > 10, 0.0, slope)
         square = square.clip(0, 10)
-    factor = {"1/2": 0.5, "1": 1.0}[scale]
-    return factor * square.mean(), factor * slope / len(value)
+    return 0.5 * square.mean(), 0.5 * slope.reshape(M, -1).sum(1) / square.size
 
 
 def clip_gradients(gradients, limit, how):
+    if how == "each number apart":
+        return {name: gradient.clip(-limit, limit) for name, gradient in gradients.items()}
     actor = [name for name in gradients if not name.startswith("value")]
     critic = [name for name in gradients if name.startswith("value")]
-    groups = {"joint": [actor + critic], "actor and critic apart": [actor, critic], "none": []}[how]
+    groups = {"joint": [actor + critic], "actor and critic apart": [actor, critic], "none": []}
+    groups["each parameter apart"] = [[name] for name in gradients]
     clipped = dict(gradients)
-    for group in groups:
+    for group in groups[how]:
         norm = np.sqrt(sum((gradients[name] ** 2).sum() for name in group))
         for name in group:
             clipped[name] = gradients[name] * min(1.0, limit / (norm + 1e-6))
     return clipped
 
 
+def features(weights, x):
+    """What policy and value have as inputs: x (M, D), or the outputs of the shared layers; and those layers' inputs."""
+    outputs, inputs = forward(weights, "shared", x)
+    return (np.tanh(outputs), inputs) if inputs else (x, inputs)
+
+
+def values_of(weights, x):
+    """Of observations, or of an LSTM's outputs, (..., D)."""
+    rows, _ = features(weights, x.reshape(-1, x.shape[-1]))
+    return forward(weights, "value", rows)[0].reshape(x.shape[:-1])
+
+
 def evaluate(weights, batch, kind, how="sum"):
     """Log-probs, entropies and values (M,) of a batch, with what the backward pass needs."""
-    x = batch["observations"]
-    kept = None
+    x, kept = batch["observations"], None
     if "lstm.weight_ih" in weights:
         sequences = x.reshape(*batch["dones"].shape, -1)
         hidden, kept, _ = lstm_forward(weights, sequences, batch["dones"], batch["state"], batch.get("resets", True))
         x = hidden.reshape(len(x), -1)
+    x, shared_inputs = features(weights, x)
     outputs, policy_inputs = forward(weights, "policy", x)
     values, value_inputs = forward(weights, "value", x)
     if kind == "gaussian":
-        distribution = gaussian(outputs, weights["log_std"], batch["actions"], how)
+        log_prob, entropy, *derivatives = gaussian(outputs, weights["log_std"], batch["actions"], how)
     else:
         nvec = batch.get("nvec", [outputs.shape[1]])
-        distribution = categorical(outputs, batch["actions"], nvec, batch.get("masks"), how)
-    return distribution, values[:, 0], policy_inputs, value_inputs, kept
+        log_prob, entropy, *derivatives = categorical(outputs, batch["actions"], nvec, batch.get("masks"), how)
+    return SimpleNamespace(
+        log_prob=log_prob, entropy=entropy, value=values[:, 0], derivatives=derivatives, kept=kept, features=x,
+        inputs={"shared": shared_inputs, "policy": policy_inputs, "value": value_inputs},
+    )  # fmt: skip
 
 
-def update(weights, batch, hyper, kind, switches=None):
-    """One step's loss and gradients. batch: observations (M, D), actions, log_probs, values, advantages, returns."""
-    chosen = defaults(UPDATE_SWITCHES) | (switches or {})
-    distribution, value, policy_inputs, value_inputs, kept = evaluate(weights, batch, kind, chosen["log-prob"])
-    log_prob, entropy, d_log_prob, *d_outputs = distribution
-    advantages = batch["advantages"]
-    if not chosen["advantages"].startswith("rollout's"):  # then they are normalized already
-        advantages = normalize(advantages, chosen["advantages"])
-    clip_coef, M = hyper["clip_coef"], len(value)
-    loss_p, by_log_prob, ratio = policy_loss(log_prob, batch["log_probs"], advantages, clip_coef, chosen["policy loss"])
-    loss_v, by_value = value_loss(
-        value, batch["values"], batch["returns"], clip_coef, chosen["value loss"], chosen["value scale"]
-    )
-    ent_coef = hyper["ent_coef"] if chosen["entropy bonus"] == "yes" else 0.0
+def backpropagate(weights, batch, kind, seen, by_log_prob, by_entropy, by_value):
+    """Gradients of the weights from derivatives by log-probs, entropies and values, (M,) each."""
+    d_log_prob, *others = seen.derivatives
     by_outputs = by_log_prob[:, None] * d_log_prob
     gradients = {}
     if kind == "gaussian":
-        d_log_std, d_entropy = d_outputs
-        gradients["log_std"] = (by_log_prob[:, None] * d_log_std - ent_coef / M * d_entropy).sum(0)
+        d_log_std, d_entropy = others
+        gradients["log_std"] = (by_log_prob[:, None] * d_log_std + by_entropy[:, None] * d_entropy).sum(0)
     else:
-        by_outputs = by_outputs - ent_coef / M * d_outputs[0]
-    of_policy, d_policy_x = backward(weights, "policy", policy_inputs, by_outputs)
-    of_value, d_value_x = backward(weights, "value", value_inputs, hyper["vf_coef"] * by_value[:, None])
+        by_outputs = by_outputs + by_entropy[:, None] * others[0]
+    of_policy, by_features = backward(weights, "policy", seen.inputs["policy"], by_outputs)
+    of_value, by_value_features = backward(weights, "value", seen.inputs["value"], by_value[:, None])
+    by_features = by_features + by_value_features
     gradients |= of_policy | of_value
-    if kept is not None:
+    if seen.inputs["shared"]:
+        by_shared = by_features * (1 - seen.features**2)
+        of_shared, by_features = backward(weights, "shared", seen.inputs["shared"], by_shared)
+        gradients |= of_shared
+    if seen.kept is not None:
         shape = batch["dones"].shape
         sequences = batch["observations"].reshape(*shape, -1)
-        gradients |= lstm_backward(weights, sequences, kept, (d_policy_x + d_value_x).reshape(*shape, -1))
-    loss = loss_p - ent_coef * entropy.mean() + hyper["vf_coef"] * loss_v
+        gradients |= lstm_backward(weights, sequences, seen.kept, by_features.reshape(*shape, -1))
+    return gradients
+
+
+def terms(weights, batch, hyper, kind, switches):
+    """What evaluate says, the three terms of the loss, each with its derivatives by log-probs, entropies or values, and
+    the ratios. batch: observations (M, D), actions, log_probs, values, advantages, returns."""
+    chosen = defaults(UPDATE_SWITCHES) | switches
+    seen = evaluate(weights, batch, kind, chosen["log-prob"])
+    advantages = batch["advantages"]
+    if not chosen["advantages"].startswith(("rollout's", "each environment's")):  # then they are normalized already
+        advantages = normalize(advantages, chosen["advantages"])
+    clip_coef, M = hyper["clip_coef"], len(seen.value)
+    old = seen.log_prob if batch["log_probs"] is None else batch["log_probs"]
+    loss_p, by_log_prob, ratio = policy_loss(seen.log_prob, old, advantages, clip_coef, chosen["policy loss"])
+    loss_v, by_value = value_loss(
+        seen.value, batch["values"], batch["returns"], clip_coef, chosen["value loss"], chosen["value's shape"]
+    )
+    by_entropy = np.full(M, -hyper["ent_coef"] / M)
+    losses = {"policy": loss_p, "entropy": -hyper["ent_coef"] * seen.entropy.mean(), "value": hyper["vf_coef"] * loss_v}
+    slopes = {"policy": by_log_prob, "entropy": by_entropy, "value": hyper["vf_coef"] * by_value}
+    return seen, losses, slopes, ratio
+
+
+def update(weights, batch, hyper, kind, switches=None):
+    """One step's loss and gradients."""
+    chosen = defaults(UPDATE_SWITCHES) | (switches or {})
+    seen, losses, slopes, ratio = terms(weights, batch, hyper, kind, chosen)
+    factors = {
+        "policy": 1.0,
+        "entropy": {"yes": 1.0, "no": 0.0, "wrong sign": -1.0}[chosen["entropy bonus"]],
+        "value": {"1/2": 1.0, "1": 2.0}[chosen["value scale"]],
+    }
+    gradients = backpropagate(weights, batch, kind, seen, *[factors[name] * slopes[name] for name in factors])
     norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
     return {
-        "log_prob": log_prob, "entropy": entropy, "value": value, "ratio": ratio, "loss": loss,
-        "policy_loss": loss_p, "value_loss": loss_v, "grad_norm": norm, "unclipped": gradients,
+        "log_prob": seen.log_prob, "entropy": seen.entropy, "value": seen.value, "ratio": ratio,
+        "policy_loss": losses["policy"], "value_loss": losses["value"] / hyper["vf_coef"], "grad_norm": norm,
+        "loss": sum(factors[name] * losses[name] for name in factors),
         "gradients": clip_gradients(gradients, hyper["max_grad_norm"], chosen["gradient clip"]),
     }  # fmt: skip
 

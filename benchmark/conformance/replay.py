@@ -1,20 +1,21 @@
-"""Replays a recorded training in numpy and says which details it shows.
+"""A recorded training, laid out in rollouts; details that can be read off it; and the gradients of any variant on it.
 
 A record is a dict:
     kind            "discrete", "gaussian" or "multidiscrete"
     hyper           scripted.HYPER, or numbers of your own
     logs            of each environment, as scripted.Script writes them
     initial         the weights before the first step, under the names of reference.py
-    steps           of each step of the optimizer, dicts of: gradients and weights (before and after the step, by the
-                    same names), learning_rate, and the minibatch's observations (M, D) as the network saw them;
-                    actions where they aren't the environment's
+    steps           of each step of the optimizer, dicts of: gradients (as the optimizer got them) and weights (after
+                    the step, by the same names), learning_rate, and the minibatch's observations (M, D) as the network
+                    saw them; actions where they aren't the environment's. Also, or differences can't be named in steps
+                    whose gradients were clipped: unclipped, the gradients before that, and fresh, those of this step's
+                    backward pass alone
     acted           optional: the observations (N, D) as the policy saw them at each step of the environments
     normalizes      optional, True if observations and rewards are normalized on purpose
     normalizes_observations   the same for observations alone
     own_networks    optional, True if the initial weights are the implementation's own
     others          optional: names of trained parameters that are none of the above
     options         optional: choices of reference.py's switches that are wanted in place of the first ones
-    deviations      optional: from how many known variants the gradients may be put together, 6 by default
 """
 
 import itertools
@@ -26,14 +27,6 @@ import reference
 from scripted import SHOWN, mask_of, one_hot
 
 TOLERANCE = 2e-4  # of a step's largest gradient, or of the learning rate; float32 differs by some 1e-6
-TAGS = {  # which detail a switch of reference.py is about
-    "time limits": "plus-1", "trace": "core-5", "rollout's last flag": "core-5", "done flags": "core-1",
-    "lambda": "core-5", "advantages": "core-7", "policy loss": "core-8", "value loss": "core-9",
-    "value scale": "core-10", "entropy bonus": "core-10", "gradient clip": "core-11",
-    "log-prob": "cont-1 cont-3 multi-1",
-    "rewards": "cont-8 cont-9", "LSTM": "lstm-3 lstm-5", "clip range": "aux-1", "masks": "aux-4",
-    "late resets": "core-1",
-}  # fmt: skip
 REWARDS = {  # arguments of reference.scale_rewards
     "scaled, clipped": {},
     "scaled": {"clip": np.inf},
@@ -41,7 +34,7 @@ REWARDS = {  # arguments of reference.scale_rewards
     "scaled per environment": {"per_environment": True},
     "as they are": {"scale": False, "clip": np.inf},
 }
-
+OWN = "the program's own"  # returns, as its gradients show them
 
 NETWORKS = "core-13 cont-2 cont-4 atari-8 networks"
 
@@ -50,15 +43,6 @@ class Row(NamedTuple):
     detail: str
     verdict: str  # "same", "differs", "not there"
     note: str = ""
-    found: dict | None = (
-        None  # where the gradients are explained: the choice of each switch that isn't the expected one
-    )
-
-
-def far(got: dict, wanted: dict) -> float:
-    """The largest difference, in units of the largest gradient; one below 0.02 is a sum of larger ones that cancel."""
-    largest = max(np.abs(wanted[name]).max() for name in wanted)
-    return max(np.abs(got[name] - wanted[name]).max() for name in wanted) / max(largest, 0.02)
 
 
 class Replay:
@@ -70,6 +54,13 @@ class Replay:
         self.steps = record["steps"]
         self.N, self.T, self.U = self.hyper["num_envs"], self.hyper["num_steps"], self.hyper["updates"]
         self.width = self.N * SHOWN
+        # Steps of the optimizer in a rollout and in an epoch: what was done, where that is regular
+        self.per_update = self.hyper["epochs"] * self.hyper["minibatches"]
+        if len(self.steps) % self.U == 0:
+            self.per_update = len(self.steps) // self.U
+        self.per_epoch = self.hyper["minibatches"]
+        if self.per_update % self.hyper["epochs"] == 0:
+            self.per_epoch = self.per_update // self.hyper["epochs"]
         self.read_logs()
         self.find_minibatches()
 
@@ -80,9 +71,8 @@ class Replay:
         for log in self.record["logs"]:
             column, last, ended = [], None, True
             count = sum(event[0] == "step" for event in log)
-            is_late = (
-                count < self.U * self.T <= len(log) - 1
-            )  # Gymnasium's NEXT_STEP: a reset takes a step of the vector
+            # Gymnasium's NEXT_STEP: a reset takes a step of the vector
+            is_late = count < self.U * self.T <= len(log) - 1
             for event in log:
                 if is_late and event[0] == "reset" and column:
                     event = ("late reset", *event[1:])
@@ -126,14 +116,21 @@ class Replay:
 
     def find_minibatches(self):
         """Of each step of the optimizer, the samples of its minibatch: positions in the flattened rollout."""
-        per_update = self.hyper["epochs"] * self.hyper["minibatches"]
         self.minibatches = []
         for i, step in enumerate(self.steps):
-            u = min(i // per_update, self.U - 1)
-            position = (
-                {vector: where for where, vector in enumerate(self.vectors[u].flatten())} if self.complete else {}
-            )
+            position = {}
+            if self.complete:
+                shown = self.vectors[min(i // self.per_update, self.U - 1)].flatten()
+                position = {vector: where for where, vector in enumerate(shown)}
             self.minibatches.append([position.get(int(row.argmax()), -1) for row in step["observations"]])
+
+    def is_a_step_late(self):
+        """Whether what is learned from are the observations after the steps."""
+        following = self.raw[1:].argmax(-1).reshape(self.U, -1)
+        return all(
+            set(step["observations"].argmax(1)) <= set(following[min(i // self.per_update, self.U - 1)])
+            for i, step in enumerate(self.steps)
+        )
 
     # ------------------------------------------------------------------------------------------- One detail each
     def rollouts(self):
@@ -177,6 +174,8 @@ class Replay:
         M, per_epoch = self.N * self.T // self.hyper["minibatches"], self.hyper["minibatches"]
         epochs = [self.minibatches[i : i + per_epoch] for i in range(0, len(self.minibatches), per_epoch)]
         wrong = []
+        if any(min(batch) < 0 for batch in self.minibatches) and self.is_a_step_late():
+            wrong.append("the observations after the steps are learned from, not those before them")
         if any(sorted(itertools.chain(*epoch)) != list(range(self.N * self.T)) for epoch in epochs):
             wrong.append("not every sample once an epoch")
         if any(len(batch) != M for batch in self.minibatches):
@@ -205,9 +204,8 @@ class Replay:
         return Row("steps", "differs" if differs else "same", f"{len(self.steps)} of {wanted}")
 
     def annealing(self):
-        per_update = self.hyper["epochs"] * self.hyper["minibatches"]
         rates = np.array([step["learning_rate"] for step in self.steps]) / self.hyper["learning_rate"]
-        wanted = 1 - np.arange(len(rates)) // per_update / self.U * self.hyper["annealed"]
+        wanted = 1 - np.arange(len(rates)) // self.per_update / self.U * self.hyper["annealed"]
         if np.abs(rates - wanted).max() < 1e-6:
             return Row("core-4 annealed rate", "same")
         says = "constant" if np.ptp(rates) < 1e-6 else "changes in another way"
@@ -227,12 +225,9 @@ class Replay:
         wanted = self.hyper["adam_eps"]
         if errors[wanted] < 5e-3:
             return Row("core-3 Adam", "same", f"{len(self.steps)} steps to {errors[wanted]:.0e} of the rate")
-        note = (
-            f"like epsilon = {best:g}, to {errors[best]:.0e}"
-            if errors[best] < 5e-3
-            else "like no epsilon that is known"
-        )
-        return Row("core-3 Adam", "differs", note)
+        if errors[best] < 5e-3:
+            return Row("core-3 Adam", "differs", f"like epsilon = {best:g}, to {errors[best]:.0e}")
+        return Row("core-3 Adam", "differs", "from its gradients, like Adam with no epsilon that is known")
 
     # ------------------------------------------------------------------------------------------- What the network sees
     def observations(self):
@@ -274,23 +269,22 @@ class Replay:
         yield "raw", (self.raw, zeros, ones)
         yield "raw, clipped", (self.raw.clip(-10, 10), zeros, ones)
         yield "times 255", (self.raw * 255, zeros, ones / 255)
-        for chosen in by_deviations(reference.STATISTICS_SWITCHES, 5):
-            name = describe(chosen, reference.STATISTICS_SWITCHES)
+        for chosen in reference.by_deviations(reference.STATISTICS_SWITCHES, 5):
+            name = reference.describe(chosen, reference.STATISTICS_SWITCHES)
             yield f"normalized, {name}", reference.running_normalize(self.raw, chosen, self.T)
 
     def seen_again(self):
         """Whether learning sees what acting saw. The ratio of the first minibatch must be 1."""
-        per_update = self.hyper["epochs"] * self.hyper["minibatches"]
         worst, ratios = 0.0, []
         for i, (step, batch) in enumerate(zip(self.steps, self.minibatches)):
             if min(batch) < 0:
                 continue
-            u = i // per_update
+            u = i // self.per_update
             worst = max(worst, np.abs(step["observations"] - self.rollout_inputs(u)[batch]).max())
-            if i % per_update == 0:
+            if i % self.per_update == 0:
                 weights = self.weights_before(i)
-                log_prob = self.evaluate(weights, u, batch, step["observations"])
-                ratios.append(np.exp(log_prob - self.evaluate(weights, u, batch, self.rollout_inputs(u)[batch])))
+                log_prob = self.log_probs(weights, u, batch, step["observations"])
+                ratios.append(np.exp(log_prob - self.log_probs(weights, u, batch, self.rollout_inputs(u)[batch])))
         if worst < 1e-3:
             return Row("first ratio is 1", "same")
         low, high = min(x.min() for x in ratios), max(x.max() for x in ratios)
@@ -309,10 +303,8 @@ class Replay:
         if "actions" not in self.steps[0]:
             return actions
         actions = actions.astype(float)
-        per_update = self.hyper["epochs"] * self.hyper["minibatches"]
-        for step, batch in zip(
-            self.steps[u * per_update :][: self.hyper["minibatches"]], self.minibatches[u * per_update :]
-        ):
+        first = slice(u * self.per_update, u * self.per_update + self.per_epoch)
+        for step, batch in zip(self.steps[first], self.minibatches[first]):
             actions[batch] = np.reshape(step["actions"], (len(batch), -1))
         return actions
 
@@ -326,13 +318,10 @@ class Replay:
             return Row("cont-5 actions", "same", f"learned up to {largest:.2f}, done up to {done:.2f}")
         return Row("cont-5 actions", "differs", f"learned up to {largest:.2f}, done up to {done:.2f}")
 
-    def evaluate(self, weights, u, batch, observations, how="sum"):
-        x = {
-            "observations": observations,
-            "actions": self.rollout_actions(u)[batch],
-            **self.extras(u, batch, weights, {}),
-        }
-        return reference.evaluate(weights, x, self.record["kind"], how)[0][0]
+    def log_probs(self, weights, u, batch, observations, how="sum", chosen=None):
+        x = {"observations": observations, "actions": self.rollout_actions(u)[batch]}
+        x |= self.extras(u, batch, weights, chosen or {})
+        return reference.evaluate(weights, x, self.record["kind"], how).log_prob
 
     # ------------------------------------------------------------------------------------------- Gradients
     def extras(self, u, batch, weights, chosen):
@@ -352,11 +341,10 @@ class Replay:
 
     def lstm_rollout(self, u, how):
         """The LSTM's state at a rollout's start, and its hidden states in it, the last observation's included."""
-        per_update = self.hyper["epochs"] * self.hyper["minibatches"]
         state = np.zeros((2, self.N, self.record["initial"]["lstm.weight_hh"].shape[1]))
         if u > 0:
             state = self.lstm_after(u - 1, how)
-        weights = self.weights_before(u * per_update)
+        weights = self.weights_before(u * self.per_update)
         inputs = self.inputs[u * self.T : (u + 1) * self.T]
         hidden, _, _ = reference.lstm_forward(weights, inputs, self.starts[u], state, how != "never reset")
         return state, hidden
@@ -364,38 +352,42 @@ class Replay:
     @cache  # noqa: B019 (a replay lives as long as its program)
     def lstm_after(self, u, how):
         state, _ = self.lstm_rollout(u, how)
-        weights = self.weights_before(u * self.hyper["epochs"] * self.hyper["minibatches"])
+        weights = self.weights_before(u * self.per_update)
         inputs = self.inputs[u * self.T : (u + 1) * self.T]
         return reference.lstm_forward(weights, inputs, self.starts[u], state, how != "never reset")[2]
 
+    @cache  # noqa: B019
     def scaled_rewards(self, how):
         flat = self.rewards.reshape(-1, self.N)
         dones = (self.terminated | self.truncated).reshape(-1, self.N)
         return reference.scale_rewards(flat, dones, self.hyper["gamma"], **REWARDS[how]).reshape(self.rewards.shape)
 
     @cache  # noqa: B019
-    def rollout(self, u, how, rewards, lstm, log_prob):
-        """Values, log-probs, advantages and returns of a rollout, flattened. `how` has a choice for each GAE switch."""
-        weights = self.weights_before(u * self.hyper["epochs"] * self.hyper["minibatches"])
+    def acted(self, u, i, lstm, log_prob):
+        """Log-probs (T * N,) and values (T, N) of a rollout by the weights before step i, the values of the last
+        observations of episodes (T, N), and those of the observations after the rollout (N,)."""
+        weights = self.weights_before(i)
         inputs = self.inputs[u * self.T : (u + 1) * self.T + 1]
         if self.before_update is not None:
             inputs = np.concatenate([inputs[:-1], self.before_update[[(u + 1) * self.T - 1]]])
         finals = self.final_inputs[u * self.T : (u + 1) * self.T]
         everything = list(range(self.N * self.T))
-        log_probs = self.evaluate(weights, u, everything, self.rollout_inputs(u), log_prob)
         if "lstm.weight_ih" in weights:
             log_probs, inputs, finals = self.lstm_features(weights, u, inputs, finals, lstm)
+        else:
+            log_probs = self.log_probs(weights, u, everything, self.rollout_inputs(u), log_prob)
+        values = reference.values_of(weights, inputs)
+        return log_probs, values[:-1], reference.values_of(weights, finals), values[-1]
 
-        def value(x):
-            return reference.forward(weights, "value", x.reshape(-1, x.shape[-1]))[0].reshape(x.shape[:-1])
-
-        switches = dict(zip(reference.GAE_SWITCHES, how))
-        advantages, returns = reference.gae(
-            self.scaled_rewards(rewards)[u], value(inputs[:-1]), value(finals), self.terminated[u], self.truncated[u],
-            value(inputs[-1]), self.hyper["gamma"], self.hyper["gae_lambda"], switches,
+    @cache  # noqa: B019
+    def advantages(self, u, i, how, rewards, lstm):
+        """And returns, (T, N) each. `how` has a choice for each GAE switch."""
+        _, values, finals, last = self.acted(u, i, lstm, "sum")
+        before = (self.terminated[u - 1, -1], self.truncated[u - 1, -1]) if u > 0 else None
+        return reference.gae(
+            self.scaled_rewards(rewards)[u], values, finals, self.terminated[u], self.truncated[u], last,
+            self.hyper["gamma"], self.hyper["gae_lambda"], dict(zip(reference.GAE_SWITCHES, how)), before,
         )  # fmt: skip
-        flat = {"values": value(inputs[:-1]), "advantages": advantages, "returns": returns}
-        return {name: x.flatten() for name, x in flat.items()} | {"log_probs": log_probs}
 
     def lstm_features(self, weights, u, inputs, finals, how):
         """The hidden states in place of the observations."""
@@ -413,140 +405,84 @@ class Replay:
         log_probs = reference.categorical(outputs, actions, [outputs.shape[1]])[0]
         return log_probs, np.concatenate([hidden, last]), np.concatenate(final)
 
-    def gradients(self, i, chosen):
-        """Those of step i by a variant: a choice for each switch."""
-        u = i // (self.hyper["epochs"] * self.hyper["minibatches"])
+    def minibatch(self, i, chosen):
+        """What step i learns from by a variant: a choice for each switch."""
+        u = i // self.per_update
         batch, weights = np.array(self.minibatches[i]), self.weights_before(i)
         learned = np.ones(len(batch), bool)
         if chosen["late resets"] == "left out":
             learned = self.valid[u].flatten()[batch]
         batch = batch[learned]
-        gae_choices = tuple(chosen[name] for name in reference.GAE_SWITCHES)
+        start_of_epoch = i - i % self.per_update % self.per_epoch
+        start_of_rollout = u * self.per_update
         lstm = chosen.get("LSTM", "as it should be")
-        rollout = self.rollout(u, gae_choices, chosen["rewards"], lstm, chosen["log-prob"])
-        minibatch = {name: values[batch] for name, values in rollout.items()}
-        if chosen["advantages"].startswith("rollout's"):
-            minibatch["advantages"] = reference.normalize(rollout["advantages"], chosen["advantages"])[batch]
+        when = start_of_epoch if chosen["values and advantages"] == "anew in each epoch" else start_of_rollout
+        _, values, *_ = self.acted(u, when, lstm, "sum")
+        if chosen["returns"] == OWN:
+            returns = self.own_returns[u].reshape(self.T, self.N)
+            advantages = returns - values
+        else:
+            how = tuple(chosen[name] for name in reference.GAE_SWITCHES)
+            advantages, returns = self.advantages(u, when, how, chosen["rewards"], lstm)
+        if chosen["advantages"].startswith(("rollout's", "each environment's")):
+            advantages = reference.normalize(advantages, chosen["advantages"])
+        when = start_of_epoch if chosen["old log-probs"] == "anew in each epoch" else start_of_rollout
+        log_probs = self.acted(u, when, lstm, chosen["log-prob"])[0][batch]
+        if chosen["old log-probs"] == "anew in each step":
+            log_probs = None
+        flat = {"values": values, "advantages": advantages, "returns": returns}
+        minibatch = {name: x.flatten()[batch] for name, x in flat.items()} | {"log_probs": log_probs}
         minibatch["observations"] = self.steps[i]["observations"][learned]
         minibatch["actions"] = self.rollout_actions(u)[batch]
-        minibatch |= self.extras(u, batch, weights, chosen)
+        return weights, minibatch | self.extras(u, batch, weights, chosen)
+
+    def terms(self, i, chosen):
+        """The arguments of reference.backpropagate for step i, the derivatives of each term of the loss, and ratios."""
+        weights, minibatch = self.minibatch(i, chosen)
         hyper = self.hyper
         if chosen["clip range"] == "annealed":
-            hyper = hyper | {"clip_coef": hyper["clip_coef"] * (1 - u / self.U)}
-        switches = {name: chosen[name] for name in reference.UPDATE_SWITCHES}
-        return reference.update(weights, minibatch, hyper, self.record["kind"], switches)
+            hyper = hyper | {"clip_coef": hyper["clip_coef"] * (1 - i // self.per_update / self.U)}
+        switches = {name: chosen[name] for name in reference.UPDATE_SWITCHES if name in chosen}
+        seen, _, slopes, ratio = reference.terms(weights, minibatch, hyper, self.record["kind"], switches)
+        return (weights, minibatch, self.record["kind"], seen), slopes, ratio
 
-    def error(self, chosen, steps):
-        worst = 0.0
-        for i in steps:
-            if min(self.minibatches[i]) < 0:
-                return np.inf
-            worst = max(worst, far(self.gradients(i, chosen)["gradients"], self.steps[i]["gradients"]))
-            if worst > TOLERANCE:
-                break
-        return worst
-
-    def losses(self):
-        """The gradients of all steps; where they differ, like which variant."""
-        switches = reference.GAE_SWITCHES | reference.UPDATE_SWITCHES | {"clip range": ["constant", "annealed"]}
-        rewards = list(REWARDS) if self.record.get("normalizes") else ["as they are", "scaled, clipped"]
-        switches["rewards"] = rewards
-        switches["late resets"] = ["left out"] if self.valid.all() else ["left out", "learned from"]
-        if self.record["kind"] == "multidiscrete":
-            switches["masks"] = ["used", "ignored when learning"]
-            switches["log-prob"] = ["sum", "mean", "mean, entropy too"]
-        if self.record["kind"] == "discrete":
-            switches["log-prob"] = ["sum"]
-        if "lstm.weight_ih" in self.record["initial"]:
-            switches["LSTM"] = ["as it should be", "never reset", "learning starts from zeros"]
-        if not self.inputs_known:
-            return [
-                Row("core-5 to core-11 gradients", "not there", "not replayed, since the observations aren't known")
-            ]
-        if self.late_resets and "actions" not in self.steps[0]:
-            note = (
-                "not replayed, since the actions of the steps that only begin an episode aren't known: set spy.actions"
-            )
-            return [Row("core-5 to core-11 gradients", "not there", note)]
-        everything = range(len(self.steps))
-        probes = [0, self.hyper["epochs"] * self.hyper["minibatches"] - 1, len(self.steps) // 2, len(self.steps) - 1]
-        as_wanted = reference.defaults(switches) | self.record.get("options", {})
-        error = self.error(as_wanted, everything)
-        if error < TOLERANCE:
-            beyond = np.mean([self.beyond(i, as_wanted) for i in probes[1:]])
-            note = f"{len(self.steps)} steps to {error:.0e}; {beyond:.0%} of ratios beyond the clip range"
-            return [Row("core-5 to core-11 gradients", "same", note, {}), *self.undecided(as_wanted, switches)]
-        for chosen in by_deviations(switches, self.record.get("deviations", 6), as_wanted):
-            if self.error(chosen, probes) < TOLERANCE and self.error(chosen, everything) < TOLERANCE:
-                found = {name: chosen[name] for name in switches if chosen[name] != as_wanted[name]}
-                note = f"{len(self.steps)} steps to {self.error(chosen, everything):.0e}"
-                rows = [Row(f"{TAGS[name]} {name}", "differs", f"{choice} ({note})") for name, choice in found.items()]
-                rows[0] = rows[0]._replace(found=found)
-                return rows + self.undecided(chosen, switches)
-        note = f"like no variant that is known; {self.directions(as_wanted)}"
-        return [Row("core-5 to core-11 gradients", "differs", note)]
-
-    def directions(self, chosen):
-        """In how many steps the gradients of policy and value have at least the right direction: where to look."""
-        per_update = self.hyper["epochs"] * self.hyper["minibatches"]
-        right = {"value": [], "policy": []}
-        for i in range(len(self.steps)):
-            wanted = self.gradients(i, chosen)["gradients"]
-            for part, found in right.items():
-                vectors = []
-                for gradients in (self.steps[i]["gradients"], wanted):
-                    vector = np.concatenate(
-                        [gradients[name].flatten() for name in sorted(wanted) if name.startswith(part)]
-                    )
-                    vectors.append(vector / max(np.linalg.norm(vector), 1e-12))
-                found.append(np.abs(vectors[0] - vectors[1]).max() < 1e-3)
-        says = "the direction is right in"
-        for part, found in right.items():
-            first = np.mean(found[::per_update])
-            says += f" {np.mean(found):.0%} of the {part}'s steps ({first:.0%} of the first in a rollout)"
-        return says.replace(") ", "), ")
-
-    def undecided(self, chosen, switches):
-        """Other choices that give the same gradients: this training doesn't tell them apart."""
-        alike = []
-        for name, choices in switches.items():
-            for choice in choices:
-                other = chosen | {name: choice}
-                if choice != chosen[name] and self.error(other, range(len(self.steps))) < TOLERANCE:
-                    alike.append(f"{name} {choice}")
-        return [Row("not decided by this training", "not there", "; ".join(alike))] if alike else []
+    def gradients(self, i, chosen, factors):
+        """Those of the whole loss, before they are clipped."""
+        context, slopes, _ = self.terms(i, chosen)
+        return reference.backpropagate(*context, *[factors[name] * slopes[name] for name in slopes])
 
     def beyond(self, i, chosen):
-        return np.mean(np.abs(self.gradients(i, chosen)["ratio"] - 1) > self.hyper["clip_coef"])
+        return np.mean(np.abs(self.terms(i, chosen)[2] - 1) > self.hyper["clip_coef"])
 
+    def fresh(self, i):
+        """The gradients of step i's backward pass, None if they aren't known."""
+        step = self.steps[i]
+        if "fresh" in step or "unclipped" in step:
+            return step.get("fresh") or step["unclipped"]
+        norm = np.sqrt(sum((gradient**2).sum() for gradient in step["gradients"].values()))
+        return step["gradients"] if norm < 0.999 * self.hyper["max_grad_norm"] else None
 
-def by_deviations(switches, most, start=None):
-    """All choices that differ from `start` in at most so many switches, those with the fewest first."""
-    start = start or reference.defaults(switches)
-    yield dict(start)
-    for count in range(1, most + 1):
-        for names in itertools.combinations(switches, count):
-            others = [[choice for choice in switches[name] if choice != start[name]] for name in names]
-            for choices in itertools.product(*others):
-                yield start | dict(zip(names, choices))
+    # ------------------------------------------------------------------------------------------- The program's own
+    @cache  # noqa: B019
+    def value_slopes(self, i):
+        """The loss's derivative by each sample's value, (M,), as the gradients of the value's first layer show it;
+        and the values. Observations of a minibatch are linearly independent, so that the layer tells samples apart."""
+        x, weights = self.steps[i]["observations"], self.weights_before(i)
+        values, inputs = reference.forward(weights, "value", x)
+        of_layer = (self.fresh(i)["value.0.weight"] @ np.linalg.pinv(x)).T
+        by_layer = reference.by_first_layer(weights, "value", inputs)
+        return (of_layer * by_layer).sum(1) / (by_layer**2).sum(1), values[:, 0]
 
-
-def describe(chosen, switches):
-    return ", ".join(f"{name} {choice}" for name, choice in chosen.items() if choice != switches[name][0])
-
-
-def report(record: dict) -> list[Row]:
-    """A row for each detail that a record shows."""
-    replay = Replay(record)
-    rows = [replay.rollouts()]
-    if not replay.complete:
-        return rows
-    if record.get("own_networks"):
-        rows.append(replay.initialization())
-    rows += [replay.parameters(), replay.number_of_steps()]
-    if rows[-2].verdict == "differs" or (record["kind"] == "gaussian" and "log_std" not in record["initial"]):
-        return rows  # then there is nothing to replay
-    rows.append(replay.observations())
-    rows += [replay.split(), replay.annealing(), replay.optimizer(), replay.seen_again()]
-    rows += [row for row in [replay.stored_actions()] if row]
-    return rows + replay.losses()
+    def read_own_returns(self, factor):
+        """Returns (U, T * N) from the first gradient of each sample that isn't 0, if the loss is the squared error."""
+        self.own_returns = np.full((self.U, self.T * self.N), np.nan)
+        for i, batch in enumerate(self.minibatches):
+            if self.fresh(i) is None:
+                continue
+            slopes, values = self.value_slopes(i)
+            returns = values - slopes * len(batch) / (factor * self.hyper["vf_coef"])
+            of_rollout = self.own_returns[i // self.per_update]
+            new = np.isnan(of_rollout[batch]) & (np.abs(slopes) > 1e-6)
+            of_rollout[np.array(batch)[new]] = returns[new]
+        self.readable = ~np.isnan(self.own_returns)
+        self.own_returns = np.nan_to_num(self.own_returns)

@@ -1,4 +1,4 @@
-"""The numbers of vectors/*.json again, from torch in float64: autograd, its distributions, optimizer and LSTM; sums
+"""The numbers of vectors.json again, from torch in float64: autograd, its distributions, optimizer and LSTM; sums
 written out where reference.py goes step by step. tests/test_conformance.py compares the two."""
 
 import itertools

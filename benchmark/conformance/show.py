@@ -38,10 +38,10 @@ def sb3_time_limit():
 
 def rsl_rl_ratio():
     """With normalized observations, the ratio in the first minibatch: 1 from 5.5.0 on, something else before."""
-    import replay
+    import details
     import rsl_rl_
 
-    for row in replay.report(rsl_rl_.record(normalizes=True, scale=5.0, shift=3.0)):
+    for row in details.report(rsl_rl_.record(normalizes=True, scale=5.0, shift=3.0)):
         if row.detail == "first ratio is 1":
             print(rsl_rl_.NAME, row.detail, row.verdict, row.note)
 
@@ -102,10 +102,10 @@ def skrl_time_limit():
 
 def skrl_ratio():
     """With RunningStandardScaler, statistics change while the first epoch learns: the first ratio isn't 1."""
-    import replay
+    import details
     import skrl_
 
-    for row in replay.report(skrl_.record(**skrl_.SCALER, scale=5.0, shift=3.0)):
+    for row in details.report(skrl_.record(**skrl_.SCALER, scale=5.0, shift=3.0)):
         if row.detail == "first ratio is 1":
             print(skrl_.NAME, row.detail, row.verdict, row.note)
 

@@ -1,5 +1,7 @@
 """For adapters of torch libraries: what an optimizer and a network see, through torch's public hooks."""
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -10,9 +12,11 @@ def numbers(tensor):
 
 class Spy:
     """Records steps of `optimizer` for replay.py. `named`: parameters by the names of reference.py. `network`: the
-    module whose input (or output, with after=True) is the observations (M, D)."""
+    module whose input (or output, with after=True) is the observations (M, D). Policy and value may have an optimizer
+    each: then `optimizer` is a list, and a step is recorded when both have made theirs."""
 
     def __init__(self, optimizer, named: dict, network, after=False):
+        self.optimizers = optimizer if isinstance(optimizer, list) else [optimizer]
         self.named = named
         self.steps = []
         self.acted = []
@@ -20,8 +24,13 @@ class Spy:
         self.actions = None  # an adapter may put a minibatch's actions here
         self.acting = True  # an adapter may set it to False where a network is asked for values alone
         self.initial = self.read(lambda parameter: parameter)
-        optimizer.register_step_pre_hook(self.before_step)
-        optimizer.register_step_post_hook(self.after_step)
+        self.begin()
+        for name, parameter in named.items():
+            parameter.register_hook(partial(self.on_gradient, name))
+            parameter.register_post_accumulate_grad_hook(partial(self.on_accumulated, name))
+        for one in self.optimizers:
+            one.register_step_pre_hook(self.before_step)
+            one.register_step_post_hook(self.after_step)
         if after:
             network.register_forward_hook(lambda module, inputs, output: self.saw(output))
         else:
@@ -37,15 +46,39 @@ class Spy:
         elif self.acting:
             self.acted.append(numbers(observations).reshape(-1, observations.shape[-1]))
 
+    def begin(self):
+        zeros = {name: np.zeros(parameter.shape) for name, parameter in self.named.items()}
+        self.step = {"gradients": {}, "fresh": zeros, "unclipped": dict(zeros)}
+        self.stepped = set()
+
+    def on_gradient(self, name, gradient):
+        self.step["fresh"][name] = self.step["fresh"][name] + numbers(gradient)
+
+    def on_accumulated(self, name, parameter):
+        self.step["unclipped"][name] = numbers(parameter.grad)
+
     def before_step(self, optimizer, args, kwargs):
-        gradients = self.read(lambda x: torch.zeros_like(x) if x.grad is None else x.grad)
-        self.steps.append({"gradients": gradients, "observations": self.learned})
-        if self.actions is not None:
-            self.steps[-1]["actions"] = self.actions
+        mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for name, parameter in self.named.items():
+            if id(parameter) in mine:
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                self.step["gradients"][name] = numbers(gradient)
 
     def after_step(self, optimizer, args, kwargs):
-        rate = float(optimizer.param_groups[0]["lr"])
-        self.steps[-1].update(weights=self.read(lambda x: x), learning_rate=rate)
+        self.stepped.add(id(optimizer))
+        if len(self.stepped) < len(self.optimizers):
+            return
+        rate = float(self.optimizers[0].param_groups[0]["lr"])
+        self.step |= {"weights": self.read(lambda x: x), "learning_rate": rate, "observations": self.learned}
+        if self.actions is not None:
+            self.step["actions"] = self.actions
+        self.steps.append(self.step)
+        self.begin()
+
+    def record(self, hyper, logs, kind="discrete", **more):
+        """What an adapter's record() returns."""
+        what = {"kind": kind, "hyper": hyper, "logs": logs, "initial": self.initial, "steps": self.steps}
+        return what | {"acted": self.acted_by(hyper["num_envs"])} | more
 
     def acted_by(self, num_envs):
         """The observations of each step: not of whole rollouts, and those that are asked for a value again once."""

@@ -42,8 +42,6 @@ def flagged(script: str, change=None, **options) -> list[str]:
     """What the check says of a training, but what is the same."""
     adapter = ours_numpy if script.endswith("numpy") else ours
     arguments = adapter.OPTIONS["record"][script] | options
-    if adapter is ours:
-        arguments["deviations"] = 2  # a diff takes out one detail
     if change:
         arguments |= {"change": change}
     with contextlib.redirect_stderr(io.StringIO()):  # tracebacks of scripts that no longer run

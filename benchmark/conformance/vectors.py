@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import reference
 
-FOLDER = Path(__file__).parent / "vectors"
+FILE = Path(__file__).parent / "vectors.json"
 VARIANTS = {  # the switches that a call can show
     "gae": reference.GAE_SWITCHES,
     "update": reference.UPDATE_SWITCHES | {"Adam's epsilon": [1e-5, 1e-8, 1e-7]},
@@ -26,7 +26,7 @@ def plain(x):
         return [plain(value) for value in x]
     if isinstance(x, (np.ndarray, np.generic)):
         return plain(np.asarray(x).tolist())
-    return float(f"{x:.13g}") if isinstance(x, float) else x
+    return float(f"{x:.12g}") if isinstance(x, float) else x
 
 
 def arrays(x):
@@ -39,10 +39,9 @@ def arrays(x):
 
 
 def load():
-    """All cases, in the order of the files' names."""
-    for path in sorted(FOLDER.glob("*.json")):
-        for case in json.loads(path.read_text("utf-8")):
-            yield case | {"inputs": arrays(case["inputs"]), "expected": arrays(case["expected"])}
+    """All cases."""
+    for case in json.loads(FILE.read_text("utf-8")):
+        yield case | {"inputs": arrays(case["inputs"]), "expected": arrays(case["expected"])}
 
 
 def distance(got, wanted):
@@ -122,7 +121,8 @@ def switches_of(call, inputs):
         else:
             del switches["log-prob"]
     if call == "update":  # a batch is one minibatch
-        switches["advantages"] = [how for how in switches["advantages"] if not how.startswith("rollout's")]
+        of_rollouts = ("rollout's", "each environment's")
+        switches["advantages"] = [how for how in switches["advantages"] if not how.startswith(of_rollouts)]
     if call == "gae":
         first = inputs["time_limits"]
         switches["time limits"] = sorted(switches["time limits"], key=lambda choice: choice != first)

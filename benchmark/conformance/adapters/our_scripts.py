@@ -125,7 +125,7 @@ def watched(agent_class, spies):
     return Agent
 
 
-def record(script, is_picture=False, change=None, deviations=6, **options):
+def record(script, is_picture=False, change=None, **options):
     """Trains a torch script through `train(args, run)`. `change` may edit the loaded script first."""
     name, script = script, load_script(script)
     kind, hyper = KINDS.get(name, "discrete"), hyper_of(name, options)
@@ -154,10 +154,7 @@ def record(script, is_picture=False, change=None, deviations=6, **options):
 
     scripted.ScriptedEnv.scripts.clear()
     script.train(make_args(script, kind, hyper, {"device": "cpu"} | options), Run(hyper["updates"], watch))
-    spy = spies[0]
     logs = vectors[0].vector.logs() if is_picture else scripted.ScriptedEnv.logs()
-    return {
-        "kind": kind, "hyper": hyper, "logs": logs, "initial": spy.initial, "steps": spy.steps, "others": others,
-        "acted": spy.acted_by(hyper["num_envs"]), "deviations": deviations, "options": wanted,
-        "normalizes": kind == "gaussian", "own_networks": hyper["learning_rate"] == OWN_NETWORKS["learning_rate"],
-    }  # fmt: skip
+    own_networks = hyper["learning_rate"] == OWN_NETWORKS["learning_rate"]
+    more = {"others": others, "options": wanted, "normalizes": kind == "gaussian", "own_networks": own_networks}
+    return spies[0].record(hyper, logs, kind, **more)

@@ -34,12 +34,16 @@ def record(script, **options):
             seen.update(agent=self, observations=np.array(obs, float), actions=np.array(actions))
             return super().evaluate_actions(obs, actions)
 
+        def backward(self, *derivatives):
+            super().backward(*derivatives)
+            seen["unclipped"] = named(self.gradients)
+
     class Adam(module.Adam):
         def step(self, gradient):
             step = {"gradients": named(seen["agent"].gradients), "learning_rate": self.param_groups[0]["lr"]}
             super().step(gradient)
             step["weights"] = named(seen["agent"].parameters)
-            steps.append(step | {name: seen[name] for name in ("observations", "actions")})
+            steps.append(step | {name: seen[name] for name in ("observations", "actions", "unclipped")})
 
     def watch(model, optimizer, envs):
         seen["initial"] = named(model)

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 
-import numpy as np
 import scripted
 import torch
 from rsl_rl.algorithms import PPO
@@ -66,8 +65,4 @@ def record(normalizes=False, scale=1.0, shift=0.0, **options):
                 ppo.process_env_step(observations, torch.from_numpy(rewards).float(), ended, {"time_outs": limits})
             ppo.compute_returns(observations)
         ppo.update()
-    acted = spy.acted_by(hyper["num_envs"])
-    return {
-        "kind": "gaussian", "hyper": hyper, "logs": vector.logs(), "initial": spy.initial, "steps": spy.steps,
-        "acted": np.array(acted), "normalizes_observations": normalizes,
-    }  # fmt: skip
+    return spy.record(hyper, vector.logs(), "gaussian", normalizes_observations=normalizes)

@@ -45,10 +45,7 @@ def train(algorithm, kind, **options):
 
     policy.evaluate_actions = watch
     model.learn(hyper["num_envs"] * hyper["num_steps"] * hyper["updates"])
-    return {
-        "kind": kind, "hyper": hyper, "logs": scripted.ScriptedEnv.logs(), "initial": spy.initial, "steps": spy.steps,
-        "acted": spy.acted_by(hyper["num_envs"]), "normalizes": kind == "gaussian",
-    }  # fmt: skip
+    return spy.record(hyper, scripted.ScriptedEnv.logs(), kind, normalizes=kind == "gaussian")
 
 
 def record(kind="discrete", **options):

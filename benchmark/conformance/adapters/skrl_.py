@@ -25,24 +25,24 @@ OPTIONS = {
 }
 
 
-class Policy(CategoricalMixin, Model):
+class Linear(Model):
+    outputs = 1
+
     def __init__(self, **spaces):
         Model.__init__(self, **spaces, device="cpu")
-        CategoricalMixin.__init__(self)
-        self.linear = torch.nn.Linear(WIDTH, 3)
+        self.mixin.__init__(self)
+        self.linear = torch.nn.Linear(WIDTH, self.outputs)
 
     def compute(self, inputs, role):
         return self.linear(inputs["observations"]), {}
 
 
-class Value(DeterministicMixin, Model):
-    def __init__(self, **spaces):
-        Model.__init__(self, **spaces, device="cpu")
-        DeterministicMixin.__init__(self)
-        self.linear = torch.nn.Linear(WIDTH, 1)
+class Policy(CategoricalMixin, Linear):
+    mixin, outputs = CategoricalMixin, 3
 
-    def compute(self, inputs, role):
-        return self.linear(inputs["observations"]), {}
+
+class Value(DeterministicMixin, Linear):
+    mixin = DeterministicMixin
 
 
 def record(scale=1.0, shift=0.0, **options):
@@ -80,7 +80,4 @@ def record(scale=1.0, shift=0.0, **options):
             )  # fmt: skip
         observations = torch.from_numpy(rows) * scale + shift
         agent.post_interaction(timestep=t, timesteps=T)
-    return {
-        "kind": "discrete", "hyper": hyper, "logs": vector.logs(), "initial": spy.initial, "steps": spy.steps,
-        "acted": spy.acted_by(N), "normalizes_observations": "observation_preprocessor" in options,
-    }  # fmt: skip
+    return spy.record(hyper, vector.logs(), normalizes_observations="observation_preprocessor" in options)

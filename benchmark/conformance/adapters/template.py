@@ -3,6 +3,9 @@
     python benchmark/conformance/check.py --adapter mine.py
 
 As it is, it passes: each function returns what this project's reference does. Every input is a numpy array or a number.
+Delete the functions that your PPO doesn't have. Where it lacks a case of one, say masks in update, raise
+NotImplementedError("why"): the row says "not there", and nothing fails. scale_rewards and lstm are called too, if you
+write them; vectors.py shows what they return.
 """
 
 import vectors
@@ -12,9 +15,12 @@ OPTIONS = {}  # {"update": {"": {}, "my_option=True": {"my_option": True}}} call
 
 
 def gae(i):
-    """Advantages and returns, (T, N) each, of rewards, values, terminated and truncated, (T, N), and last_values, (N,),
-    those of the observations after the rollout. final_values (T, N) are the values of the last observations of episodes
-    that ended; i["time_limits"] is "end" or "bootstrap"."""
+    """Returns {"advantages": (T, N), "returns": (T, N)}, or one of the two.
+
+    i["rewards"], i["values"], i["terminated"] and i["truncated"] are (T, N); i["last_values"] (N,) are those of the
+    observations after the rollout. If i["time_limits"] is "end", a truncated step is an end like any other; if it is
+    "bootstrap", i["final_values"] (T, N) has the values of the last observations of episodes that ended. i["gamma"] and
+    i["gae_lambda"] are numbers."""
     return vectors.gae(i, {})
 
 
@@ -30,17 +36,19 @@ def update(i):
 
 
 def evaluate_actions(i):
-    """Log-probs and entropies, (M,) each, of i["actions"] by a policy whose network says i["outputs"]."""
+    """Returns {"log_prob": (M,), "entropy": (M,)} of i["actions"] by a policy whose network says i["outputs"]: logits
+    of the parts i["nvec"] (of them all, for a single Discrete), where i["masks"] allow a value; or means, if there is
+    i["log_std"]."""
     return vectors.evaluate_actions(i, {})
 
 
 def normalize_observations(i):
-    """i["observations"], (T, N, D), of a reset and T - 1 steps of N environments, as the agent sees them, in
-    {"outputs": ...}; scale_rewards is the same for rewards and dones (T, N)."""
+    """Returns {"outputs": (T, N, D)}: i["observations"], of a reset and T - 1 steps of N environments, as the agent
+    sees them."""
     return vectors.normalize_observations(i, {})
 
 
 # def record():
-#     """Trains 20 updates in scripted.ScriptedEnv or scripted.ScriptedVector, and returns what replay.py's first lines
-#     describe. adapters/sb3.py is an example with a library's own loop; adapters/rsl_rl_.py, with the loop written out.
+#     """Trains 20 updates in scripted.ScriptedEnv or scripted.ScriptedVector, and returns Spy.record(...), or without
+#     torch what replay.py's first lines describe. The page has one; adapters/sb3.py trains with a library's own loop.
 #     """

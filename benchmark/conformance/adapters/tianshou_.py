@@ -54,8 +54,4 @@ def record(**options):
             collector.collect(n_step=size)
             algorithm.update(collector.buffer, size // hyper["minibatches"], hyper["epochs"])
         collector.reset_buffer(keep_statistics=True)
-    spy = spies[0]
-    return {
-        "kind": "discrete", "hyper": hyper, "logs": scripted.ScriptedEnv.logs(), "initial": spy.initial,
-        "steps": spy.steps, "acted": spy.acted_by(hyper["num_envs"]),
-    }  # fmt: skip
+    return spies[0].record(hyper, scripted.ScriptedEnv.logs())
