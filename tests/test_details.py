@@ -774,11 +774,11 @@ def test_each_seed_update_and_step_draws_numbers_of_its_own(name, in_tmp_path, s
     script = import_script(name)
     acts = spy(script.Agent, "get_action" if name.endswith("numpy") else "get_action_and_value")
     resets = spy(script.VectorEnv, "reset")
-    options = {"env_id": SCRIPTS[name], "num_minibatches": 2, "update_epochs": 1, "total_timesteps": 32}
+    options = {"env_id": SCRIPTS[name], "num_minibatches": 2, "update_epochs": 1}
     for seed in (1, 2):
         script.main(script.Args(**TINY | options, seed=seed))
     noises = {call.noise.tobytes() for call in acts}
-    assert len(noises) == len(acts) == 2 * 2 * TINY["num_steps"]
+    assert len(noises) == len(acts) == 2 * 3 * TINY["num_steps"]
     first, second = [call.seeds for call in resets if len(call.seeds) == 2]
     assert len({*first, *second}) == 2 * 2
 

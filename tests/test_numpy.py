@@ -16,6 +16,7 @@ import ppo_numpy
 import pytest
 import torch
 from helpers import load_script, logged, rows
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 PARENTS = {ppo_numpy: ppo, ppo_continuous_action_numpy: ppo_continuous_action}
 both = pytest.mark.parametrize("script", PARENTS)
@@ -174,6 +175,16 @@ def test_environments_are_stepped_as_by_the_parent():
         cuts += len(ours[3])
         ends += len(ours[4])
     assert 0 < cuts < ends
+
+
+def test_tensorboard_gets_the_values_of_every_step(tmp_path):
+    with ppo_numpy.SummaryWriter(str(tmp_path), purge_step=1) as writer:
+        for step in (1, 2, 3):
+            writer.add_scalar("charts/a", 10.0 * step, step)
+            writer.add_scalar("charts/b", 20.0 * step, step)
+    seen = EventAccumulator(str(tmp_path)).Reload()
+    for name, value in (("charts/a", 10.0), ("charts/b", 20.0)):
+        assert [(event.step, event.value) for event in seen.Scalars(name)] == [(i, value * i) for i in (1, 2, 3)]
 
 
 # --------------------------------------------------------------------------------------------------------- Whole runs
