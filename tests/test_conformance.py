@@ -126,7 +126,8 @@ def test_a_difference_is_named(before, after, detail, says, tmp_path, monkeypatc
     [
         ("ratio = log_ratio.exp()", "ratio = (2 * log_ratio).exp()", "core-8 policy loss",
          "2 times as large where the ratio is 1"),
-        ("squared_error = torch.max(squared_error, (clipped", "squared_error = torch.min(squared_error, (clipped",
+        ("torch.max(squared_error, (clipped_value - mb.returns).square())",
+         "(squared_error + (clipped_value - mb.returns).square()) / 2",
          "core-9 value loss", "right in rollouts' first steps"),
         ("gamma * gae_lambda * continues", "gamma * gae_lambda**2 * continues", "core-5 returns",
          "right in 100% of an episode's last steps, 100% of rollouts' last steps, 0% of"),

@@ -113,7 +113,7 @@ class Search:
         other = None
         for chosen in reference.by_deviations({name: self.switches[name] for name in names}, most, start):
             fit = self.fit(part, chosen, steps)
-            if fit and (part == "value" or abs(fit.factors["policy"] - 1) < 1e-3):
+            if fit and (part == "value" or min(abs(fit.factors["policy"] - 1), abs(fit.factors["policy"])) < 1e-3):
                 return fit
             other = other or fit
         return other
@@ -159,7 +159,7 @@ class Search:
     def of_value(self) -> tuple[Fit | None, str]:
         """What explains the value's gradients, and how far: in "all" steps, in all but with its "own" returns, or in
         the "first" steps of rollouts, where nothing is clipped yet. What is found soonest comes first."""
-        fit = self.look("value", self.wanted, OF_VALUE, self.every)
+        fit = self.look("value", self.wanted, [*OF_VALUE, "values and advantages"], self.every)
         if fit:
             return fit, "all"
         own = self.look_with_own_returns()
@@ -333,6 +333,9 @@ def policy_rows(search: Search, fit: Fit | None, how: str) -> list[Row]:
         size = "right" if abs(factor - 1) < 1e-2 else f"{factor:.4g} times as large"
         note = f"like no variant that is known; {size} where the ratio is 1"
         loss.append(Row(TAGS["policy loss"], "differs", note))
+    elif abs(factor) < 1e-2:
+        says = "no gradient, as where normalized advantages (M, 1) meet ratios (M,): their mean is 0"
+        loss.append(Row(TAGS["policy loss"], "differs", says))
     elif abs(factor - 1) > 1e-2:
         loss.append(factor_row(TAGS["policy loss"], factor, 1.0))
     elif not loss:
@@ -389,7 +392,7 @@ def losses(replay: Replay) -> list[Row]:
         predicted = [replay.gradients(i, chosen, factors) for i in range(len(replay.steps))]
         rows += shared_rows(search, predicted)
     rows += [clip(replay, search.switches, predicted), *one_backward_pass(replay)]
-    if predicted:
+    if predicted and abs(policy.factors["policy"]) > 1e-2:
         rows += search.undecided(policy, value)
     return rows
 

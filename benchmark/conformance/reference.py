@@ -38,7 +38,10 @@ UPDATE_SWITCHES = {
         "clipped", "not clipped", "max in place of min", "clipped term alone", "ratio upside down",
         "advantages (M, 1) against ratios (M,)",
     ],
-    "value loss": ["larger of both", "not clipped", "clipped value alone", "smooth L1", "squared error up to 10"],
+    "value loss": [
+        "larger of both", "not clipped", "clipped value alone", "smaller of both", "smooth L1",
+        "squared error up to 10",
+    ],
     "value's shape": ["as the returns'", "(M, 1) against (M,)", "(M, 1), as old values, against (M,)"],
     "value scale": ["1/2", "1"],
     "entropy bonus": ["yes", "no", "wrong sign"],
@@ -328,6 +331,9 @@ def value_loss(value, old, returns, clip_coef, how, shape="as the returns'"):
     if how == "larger of both":
         slope = np.where(clipped_error**2 > square, clipped_slope, slope)
         square = np.maximum(square, clipped_error**2)
+    elif how == "smaller of both":
+        slope = np.where(clipped_error**2 < square, clipped_slope, slope)
+        square = np.minimum(square, clipped_error**2)
     elif how == "clipped value alone":
         square, slope = clipped_error**2, clipped_slope
     elif how == "smooth L1":

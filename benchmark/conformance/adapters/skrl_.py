@@ -25,24 +25,24 @@ OPTIONS = {
 }
 
 
-class Linear(Model):
-    outputs = 1
-
+class Policy(CategoricalMixin, Model):
     def __init__(self, **spaces):
         Model.__init__(self, **spaces, device="cpu")
-        self.mixin.__init__(self)
-        self.linear = torch.nn.Linear(WIDTH, self.outputs)
+        CategoricalMixin.__init__(self)
+        self.linear = torch.nn.Linear(WIDTH, 3)
 
     def compute(self, inputs, role):
         return self.linear(inputs["observations"]), {}
 
 
-class Policy(CategoricalMixin, Linear):
-    mixin, outputs = CategoricalMixin, 3
+class Value(DeterministicMixin, Model):
+    def __init__(self, **spaces):
+        Model.__init__(self, **spaces, device="cpu")
+        DeterministicMixin.__init__(self)
+        self.linear = torch.nn.Linear(WIDTH, 1)
 
-
-class Value(DeterministicMixin, Linear):
-    mixin = DeterministicMixin
+    def compute(self, inputs, role):
+        return self.linear(inputs["observations"]), {}
 
 
 def record(scale=1.0, shift=0.0, **options):
