@@ -713,21 +713,22 @@ def test_infos_that_no_script_reads_are_no_trouble(train, vectorization):
     assert [row["episodic_length"] for row in rows(folder, "episodes.csv")] == ["8"] * 2 * 3
 
 
-def step_through(env_id, actions, vectorization="sync"):
+def step_through(env_id, actions, vectorization="sync", script=ppo):
     """Results of VectorEnv.step, (T, N) actions after a reset."""
     num_envs = actions.shape[1]
-    envs = ppo.VectorEnv(ppo.Args(env_id=env_id, vectorization=vectorization), num_envs)
+    envs = script.VectorEnv(script.Args(env_id=env_id, vectorization=vectorization), num_envs)
     first = envs.reset(list(range(num_envs)))
     steps = [envs.step(row) for row in actions]
     envs.close()
     return first, steps
 
 
+@pytest.mark.parametrize("script", [ppo, ppo_numpy])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "environments:Random-v0"])  # from 3.14 on, processes are not forks
-def test_processes_give_what_the_loop_gives(env_id):
+def test_processes_give_what_the_loop_gives(env_id, script):
     actions = np.random.default_rng(0).integers(2, size=(200, 3))
-    first, steps = step_through(env_id, actions)
-    other_first, other_steps = step_through(env_id, actions, "async")
+    first, steps = step_through(env_id, actions, script=script)
+    other_first, other_steps = step_through(env_id, actions, "async", script)
     assert (first == other_first).all()
     for one, other in zip(steps, other_steps, strict=True):
         for x, y in zip(one[:3], other[:3]):
