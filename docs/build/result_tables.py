@@ -18,6 +18,7 @@ from pathlib import Path
 import blocks
 import numpy as np
 from blocks import ROOT
+from command_line import one_line_errors
 from intervals import LAST, mean_interval
 from kept import RESULTS, kept_runs, read_json
 from pages import between, markdown, pictures, save_picture, signed, spread
@@ -238,4 +239,5 @@ def rebuild() -> None:
 if __name__ == "__main__":
     options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
     argparse.ArgumentParser(**options).parse_args()  # --help
-    rebuild()
+    with one_line_errors():
+        rebuild()
