@@ -192,6 +192,11 @@ def test_optimizers_keep_their_rates_but_a_typed_one_counts_where_it_belongs(typ
     assert (optimizer.param_groups[0]["lr"], other.param_groups[0]["lr"]) == (rate, 3.9e-4)
 
 
+def test_the_last_checkpoint_is_that_of_the_largest_number(half):
+    shutil.copy(half / "checkpoints" / "20.pt", half / "checkpoints" / "9.pt")
+    assert ppo.load_checkpoint(half)["path"].stem == "20"
+
+
 def test_a_whole_run_has_nothing_left_to_do(undisturbed, in_tmp_path):
     shutil.copytree(undisturbed, "whole")
     train(resume="whole")
