@@ -28,7 +28,7 @@ test-details: .venv/test
 
 # Each edit of tests/changes in each script that it fits, and a compiled policy: some 20 minutes
 test-changes: .venv/test
-	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py
+	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py tests/tools/test_check_edit.py
 	$(BIN)/python -m pytest -q -m seldom tests/test_envpool.py
 
 # The torch scripts on a GPU, with a torch that finds one: whether runs repeat and resume

@@ -68,7 +68,8 @@ def train_straight(script: Path, folder: Path, options: dict) -> tuple[Path, dic
     found = {
         "policy": watch.compare_policies(),
         "player": watch.try_player(run_folder),
-        "state": watch.find_unkept(),
+        "environments": watch.find_environments(),
+        "unkept": watch.find_unkept(),
         "gradients": watch.find_untrained(),
     }
     return folder / run_folder, found
@@ -134,11 +135,16 @@ class Watch:
         self.kept = {}  # what run.keep was given, by name
         self.inputs = {}  # of the last call of each method of Agent, by the method's name
         self.acted = []  # log-probs of the actions of this update's rollout
+        self.learned = None  # log-probs of the last minibatch
+        self.observed = {}  # what each VectorEnv returned last, by its id
+        self.is_changed = False  # whether Agent acted on observations that no VectorEnv returned
+        self.with_gradient = set()  # ids of the parameters that ever had one
         self.is_first = False  # whether the next minibatch is the first of its update
         self.ratios = []  # largest |log ratio| in the first minibatch of each update
         self.strays = []  # how far log-probs in these minibatches are from those that acted
         self.variables = {}  # of train, at the end of an update
         self.watch_run(module.Run)
+        self.watch_environments(module.VectorEnv)
         self.watch_agent(module.Agent)
         self.watch_loss()
 
@@ -149,6 +155,9 @@ class Watch:
 
         def watched_keep(run, **objects):
             self.kept.update(objects)
+            for thing in objects.values():
+                if callable(getattr(thing, "parameters", None)):  # a module of torch
+                    self.watch_gradients(thing)
             keep(run, **objects)
 
         def watched_updates(run):
@@ -168,17 +177,47 @@ class Watch:
         run_class.updates = watched_updates
         run_class.log = watched_log
 
+    def watch_gradients(self, module) -> None:
+        """Notes which parameters get a gradient; train may have cleared it when an update ends."""
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(lambda one: self.with_gradient.add(id(one)))
+
+    def watch_environments(self, envs_class) -> None:
+        reset = envs_class.reset
+        step = envs_class.step
+
+        def watched_reset(envs, *arguments, **named):
+            obs = reset(envs, *arguments, **named)
+            self.observed[id(envs)] = np.array(obs)
+            return obs
+
+        def watched_step(envs, *arguments, **named):
+            outputs = step(envs, *arguments, **named)
+            self.observed[id(envs)] = np.array(outputs[0])
+            return outputs
+
+        envs_class.reset = watched_reset
+        envs_class.step = watched_step
+
     def watch_agent(self, agent_class) -> None:
         for name in METHODS:
             if hasattr(agent_class, name):
                 setattr(agent_class, name, self.watched_method(name, getattr(agent_class, name)))
 
     def watched_method(self, name: str, method):
-        def watched(agent, *arguments):
-            self.inputs[name] = [copied(x) for x in arguments]
-            outputs = method(agent, *arguments)
+        signature = inspect.signature(method)
+
+        def watched(agent, *arguments, **named):
+            bound = signature.bind(agent, *arguments, **named)
+            self.inputs[name] = [copied(x) for x in bound.args[1:]]
+            outputs = method(*bound.args, **bound.kwargs)
             if name == "get_action_and_value":
                 self.acted.append(as_array(outputs[1]).ravel())
+                obs = as_array(bound.args[1])
+                self.is_changed |= not any(np.array_equal(obs, one) for one in self.observed.values())
+            if name == "evaluate_actions":
+                self.learned = as_array(outputs[0]).ravel()
             return outputs
 
         return watched
@@ -187,15 +226,15 @@ class Watch:
         ppo_loss = self.module.ppo_loss
 
         def watched_loss(*arguments, **named):
-            batches = [x for x in arguments if isinstance(x, self.module.Batch)]
-            if self.is_first and batches:
+            outputs = ppo_loss(*arguments, **named)  # first, since it may call evaluate_actions itself
+            batches = [x for x in [*arguments, *named.values()] if isinstance(x, self.module.Batch)]
+            if self.is_first and batches and self.learned is not None:
                 self.is_first = False
-                now = as_array(arguments[0]).ravel()
                 stored = as_array(batches[0].log_probs).ravel()
-                self.ratios.append(np.abs(now - stored).max())
+                self.ratios.append(np.abs(self.learned - stored).max())
                 if self.acted:
                     self.strays.append(largest_distance(stored, np.concatenate(self.acted)))
-            return ppo_loss(*arguments, **named)
+            return outputs
 
         self.module.ppo_loss = watched_loss
 
@@ -203,14 +242,16 @@ class Watch:
     def compare_policies(self) -> str:
         """Whether the policy that learns is the one that acted."""
         if not self.ratios:
-            return "train doesn't call ppo_loss with a Batch, so nothing was compared"
+            return "train doesn't call evaluate_actions and ppo_loss with a Batch, so nothing was compared"
         if max(self.ratios) > TOLERANCE:
             ratio = math.exp(max(self.ratios))
             return f"a ratio of the first minibatch is off 1 by a factor of {ratio:.3g}: acting and learning disagree"
-        if not self.strays:
+        if not self.strays and hasattr(self.module.Agent, "get_action_and_value"):
             return "train doesn't act by Agent.get_action_and_value, so its log-probs weren't compared"
-        if max(self.strays) > TOLERANCE:
+        if max(self.strays, default=0.0) > TOLERANCE:
             return f"log-probs that are learned from are {max(self.strays):.3g} away from those that acted"
+        if self.is_changed:
+            return "train changes observations before the agent sees them, and --evaluate doesn't"
         return ""
 
     def try_player(self, run_folder: Path) -> str:
@@ -244,12 +285,22 @@ class Watch:
         outputs = getattr(agent, name)(*[copied(x) for x in arguments])
         return [as_array(x) for x in (outputs if isinstance(outputs, tuple) else [outputs])]
 
+    def find_environments(self) -> str:
+        """Environments of train's own, which have other statistics than a player's."""
+        kept = [id(thing) for thing in self.kept.values()]
+        for name, value in self.variables.items():
+            if isinstance(value, self.module.VectorEnv) and not isinstance(value, self.module.Player):
+                if id(value) not in kept:
+                    return f"{name} is a VectorEnv, whose statistics begin anew; evaluate with a Player"
+        return ""
+
     def find_unkept(self) -> str:
         """Variables of train that have a state, and are not in checkpoints."""
         kept = set()
         for thing in self.kept.values():
             kept |= {id(thing), *(id(part) for part in getattr(thing, "modules", list)())}
-            kept.add(id(getattr(thing, "module", None)))  # what a compiled or distributed module wraps
+            if getattr(thing, "module", None) is not None:
+                kept.add(id(thing.module))  # what a compiled or distributed module wraps
         for name, value in self.variables.items():
             parts = list(value.values()) if isinstance(value, dict) else value
             parts = parts if isinstance(parts, list | tuple) else [value]
@@ -258,7 +309,7 @@ class Watch:
                     continue
                 holds_kept = any(id(x) in kept for x in getattr(part, "__dict__", {}).values())
                 if id(part) not in kept and not holds_kept and part.state_dict():
-                    return f"{name} has a state that run.keep doesn't name, so a resumed run would lose it"
+                    return f"{name} has a state that run.keep doesn't name"
         return ""
 
     def find_untrained(self) -> str:
@@ -267,14 +318,15 @@ class Watch:
         optimized = {}
         for thing in everything:
             for group in getattr(thing, "param_groups", []):
-                optimized |= {id(parameter): parameter for parameter in group["params"]}
+                optimized |= {id(parameter): parameter for parameter in group.get("params", [])}
         for thing in everything:
             if not callable(getattr(thing, "named_parameters", None)):
                 continue
             for name, parameter in thing.named_parameters():
-                if id(parameter) not in optimized and parameter.grad is not None:
+                has_gradient = parameter.grad is not None or id(parameter) in self.with_gradient
+                if id(parameter) not in optimized and has_gradient:
                     return f"{type(thing).__name__}'s {name} has a gradient, but no optimizer has it"
-                if id(parameter) in optimized and parameter.grad is None and parameter.requires_grad:
+                if id(parameter) in optimized and not has_gradient and parameter.requires_grad:
                     return f"{type(thing).__name__}'s {name} is in an optimizer, but never has a gradient"
         return ""
 
@@ -330,6 +382,7 @@ def check_resume(script: Path, folder: Path, options: dict, whole: Path) -> str:
     try:
         resumed = in_process(resume, script, died)
         difference = in_process(compare_checkpoints, script, folder / "compared", whole, resumed)
+        difference = difference or different_rows(read_metrics(whole), read_metrics(resumed))
     except RuntimeError as error:
         return str(error)
     if difference:
@@ -346,10 +399,16 @@ def check_async(script: Path, folder: Path, options: dict) -> str:
             rows.append(read_metrics(in_process(train, script, folder / vectorization, chosen)))
         except RuntimeError as error:
             return f"--vectorization {vectorization}: {error}"
-    for in_turn, in_processes in zip(*rows):
-        for name, value in in_turn.items():
-            if value != in_processes[name] and name != "charts/SPS":
-                return f"{name} is {in_processes[name]} with --vectorization async instead of {value}"
+    difference = different_rows(*rows)
+    return f"with --vectorization async, {difference}" if difference else ""
+
+
+def different_rows(rows: list[dict[str, str]], others: list[dict[str, str]]) -> str:
+    """Where the rows of two metrics.csv differ, or ""."""
+    for row, other in zip(rows, others):
+        for name, value in row.items():
+            if value != other[name] and name != "charts/SPS":
+                return f"{name} is {other[name]} instead of {value}"
     return ""
 
 
@@ -382,9 +441,11 @@ def list_checks(script: Path, folder: Path, options: dict):
         return
     yield "in the first minibatch of each update, every ratio is 1", found["policy"]
     yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
-    yield "run.keep has everything in train that has a state", found["state"]
+    yield "train evaluates with players, if at all", found["environments"]
     yield "optimizers have all parameters with gradients", found["gradients"]
     problem = check_resume(script, folder, options, whole)
+    if problem and found["unkept"]:
+        problem += f"; {found['unkept']}"
     yield "killed and resumed with --exact-resume, a run has the same bits", problem
     text = script.read_text("utf-8")
     if "    vectorization:" in text:

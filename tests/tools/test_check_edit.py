@@ -1,0 +1,67 @@
+"""check_edit.py names what is wrong with an edit, and is silent where nothing is."""
+
+import check_edit
+import pytest
+from runs import ROOT
+
+pytestmark = pytest.mark.seldom  # a third of a minute each
+
+TEMPERATURE = ("return self.actor(obs).log_softmax(-1)", "return (self.actor(obs) / self.temperature).log_softmax(-1)")
+EDITS = {
+    "none": ("ppo", [], ""),
+    "none without torch": ("ppo_numpy", [], ""),
+    "gradients cleared after the step": (
+        "ppo",
+        [("optimizer.step()\n", "optimizer.step()\n                optimizer.zero_grad()\n")],
+        "",
+    ),
+    "an attribute that train changes": (
+        "ppo",
+        [
+            TEMPERATURE,
+            (
+                "super().__init__()\n        obs_dim",
+                "super().__init__()\n        self.temperature = 1.0\n        obs_dim",
+            ),
+            ("# Anneal\n", "agent.temperature = 3.0 - update / args.num_updates\n"),
+        ],
+        "a loaded checkpoint",
+    ),
+    "observations changed in train": (
+        "ppo",
+        [("obs[step] = torch.from_numpy(next_obs)", "obs[step] = torch.from_numpy(next_obs * 3)")],
+        "every ratio is 1",
+    ),
+    "an environment of its own": (
+        "ppo",
+        [("# Log\n", "tests = VectorEnv(args, 1)\n        tests.reset([1])\n        tests.close()\n")],
+        "evaluates with players",
+    ),
+    "a layer that nobody learns": (
+        "ppo",
+        [("parameters = list(agent.parameters())", "parameters = list(agent.actor.parameters())")],
+        "optimizers have all parameters",
+    ),
+    "a state that is not kept": (
+        "ppo",
+        [
+            ("    run.keep(", "    scale = nn.Linear(1, 1)\n    run.keep("),
+            ("# Log\n", "scale.weight.data += update\n"),
+            ('metrics = {"charts', 'metrics = {"charts/scale": scale.weight.item(), "charts'),
+        ],
+        "killed and resumed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_judged(name, tmp_path):
+    script, replacements, expected = EDITS[name]
+    text = (ROOT / "cleanrl" / f"{script}.py").read_text("utf-8")
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path = tmp_path / f"{script}.py"
+    path.write_text(text, "utf-8")
+    found = [check for check, problem in check_edit.list_checks(path, tmp_path, {}) if problem]
+    assert len(found) == bool(expected) and all(expected in check for check in found), found
