@@ -230,6 +230,19 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path):
     assert len(rows(folder, "metrics.csv")) == reached + 2
 
 
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stop_of_any_process_is_one_of_all(monkeypatch, stopped):
+    noted = [([], [], signal.SIGTERM if rank == stopped else None, None) for rank in (0, 1)]
+    answers = iter([noted, [[], []]])  # of all processes: what they noted, and the last returns
+    monkeypatch.setattr(ppo, "gather", lambda own: next(answers))
+    monkeypatch.setattr(ppo.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(ppo, "from_first", lambda write: None)
+    monkeypatch.setattr(ppo, "in_all", lambda compare: None)
+    run = ppo.SharedRun(ppo.Args())
+    run.log({})
+    assert run.stop_signal == signal.SIGTERM
+
+
 def test_a_run_that_ends_itself_by_its_returns_ends_in_all_processes(in_tmp_path):
     log = "        run.log(metrics)\n"
     stop = "        if len(run.recent_returns) >= 20:\n            break\n"
