@@ -1,6 +1,7 @@
 """What ppo_procgen.py adds to ppo_atari.py: Procgen's games and levels, scaled rewards, IMPALA's network, evaluation on
 levels that training never saw."""
 
+import gc
 import os
 import signal
 import zlib
@@ -27,6 +28,14 @@ SMALL = {
     "update_epochs": 1, "checkpoints": 3, "num_threads": 1, "device": "cpu",
 }  # fmt: skip
 TEST_LEVELS = {"eval_start_level": 3, "eval_num_levels": 1, "episodes": 2}  # its episodes are short too
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_is_loaded_is_no_garbage():
+    """Games collect garbage before they are made, which would look at all that pytest holds each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def train(**arguments):
