@@ -345,9 +345,17 @@ def comparison_table(both: dict[str, list[list[Run]]], paired: bool) -> list[lis
 def draw_comparison(both: dict[str, list[list[Run]]], labels: list[str], path: Path, paired: bool, **look) -> None:
     """Above, the curves of both sets in each environment; below, the difference with its interval."""
     plt = pictures()
-    figure, axes = plt.subplots(2, len(both), squeeze=False, height_ratios=(4, 1))
-    figure.set_size_inches(max(4.2 * len(both), 5), 4.2)
-    for environment, above, below in zip(both, axes[0], axes[1]):
+    columns = min(len(both), 2)
+    rows = (len(both) + columns - 1) // columns
+    figure, axes = plt.subplots(2 * rows, columns, squeeze=False, height_ratios=(4, 1) * rows)
+    figure.set_size_inches(max(4.2 * columns, 5), 4.2 * rows)
+    for axis in axes.flat:  # the last place may stay empty
+        axis.set_axis_off()
+    for i, environment in enumerate(both):
+        above = axes[i // columns * 2][i % columns]
+        below = axes[i // columns * 2 + 1][i % columns]
+        above.set_axis_on()
+        below.set_axis_on()
         for runs, color, label in zip(both[environment], ("tab:orange", "tab:blue"), labels):
             draw_curves(above, runs, color, f"{label}, {counted(runs)}", **look)
         above.set_title(environment, fontsize=10, pad=28)  # the legend is between it and the curves

@@ -383,7 +383,7 @@ def rebuild() -> None:
     pictures = ""
     for agent in agents:
         if agent.place < len(STRIP):
-            pictures += f'<img src="docs/images/strip_{agent.name}.webp" alt="{agent.env_id}" width="130">\n'
+            pictures += f'<img src="docs/images/strip_{agent.name}.webp" alt="{agent.env_id}" width="15%">\n'
     blocks.fill(README, "strip", f"<p>\n{pictures}</p>\n")
     for name, text in recipes_tables().items():
         blocks.fill(DOCS / "recipes.md", f"table of {name}", text)
