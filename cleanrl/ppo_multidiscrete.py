@@ -337,7 +337,7 @@ def train(args: Args, run: "Run") -> None:
             if args.anneal_lr:  # --no-anneal-lr: it stays, or a scheduler sets it
                 group["lr"] = rate * remaining  # [core-4] annealed rate
 
-        # Collect a rollout. Every update has its own seed, so that checkpoints need no state of torch's
+        # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
             next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())
@@ -345,7 +345,7 @@ def train(args: Args, run: "Run") -> None:
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode():
             for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
-                obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate has only them
+                obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate uses only these
                 dones[step] = next_done
                 masks[step] = torch.from_numpy(envs.masks)
                 acted = agent.get_action_and_value(obs[step], noise[step], masks[step])
@@ -435,7 +435,7 @@ RANGES = [  # names of options, and their smallest and largest value
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: printed in one line, with exit status 2."""
+    """A mistake that the user can fix: printed in one line, with exit status 2."""
 
 
 # ----------------------------------------------------------------------------------------------- Environments
@@ -813,7 +813,7 @@ class Run:
             os.fsync(file.fileno())
         path.with_suffix(".tmp").replace(path)
         previous = self.checkpoint
-        self.checkpoint = load_checkpoint(path)  # it fails now if it can't be read back
+        self.checkpoint = load_checkpoint(path)  # fails now if it can't be read back
         if previous and previous["is_interim"]:
             previous["path"].unlink(missing_ok=True)
 

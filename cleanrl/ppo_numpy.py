@@ -374,14 +374,14 @@ def train(args: Args, run: "Run") -> None:
             if args.anneal_lr:  # --no-anneal-lr: it stays, or a scheduler sets it
                 group["lr"] = rate * remaining  # [core-4] annealed rate
 
-        # Collect a rollout. Every update has its own seed, so that checkpoints need no state of torch's
+        # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         rng = np.random.default_rng([args.seed, update])
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
             next_obs = envs.reset(rng.integers(2**31, size=N).tolist())
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(rng, T, N)
         for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
-            obs[step] = next_obs  # change it in VectorEnv or Agent: --evaluate has only them
+            obs[step] = next_obs  # change it in VectorEnv or Agent: --evaluate uses only these
             dones[step] = next_done
             actions[step] = agent.get_action(next_obs, noise[step])
             next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step])
@@ -465,7 +465,7 @@ RANGES = [  # names of options, and their smallest and largest value
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: printed in one line, with exit status 2."""
+    """A mistake that the user can fix: printed in one line, with exit status 2."""
 
 
 # ----------------------------------------------------------------------------------------------- Environments
@@ -960,7 +960,7 @@ class Run:
             os.fsync(file.fileno())
         path.with_suffix(".tmp").replace(path)
         previous = self.checkpoint
-        self.checkpoint = load_checkpoint(path)  # it fails now if it can't be read back
+        self.checkpoint = load_checkpoint(path)  # fails now if it can't be read back
         if previous and previous["is_interim"]:
             previous["path"].unlink(missing_ok=True)
 

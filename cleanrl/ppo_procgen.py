@@ -212,7 +212,7 @@ class Agent(nn.Module):
         self.actor = layer_init(nn.Linear(256, self.num_actions), gain=0.01)
         self.critic = layer_init(nn.Linear(256, 1), gain=1.0)
         self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[args.precision]
-        self.obs_max = 255 if envs.observation_space.dtype == np.uint8 else 1  # floats: of a wrapper below check_spaces
+        self.obs_max = 255 if envs.observation_space.dtype == np.uint8 else 1  # floats are those of a scaling wrapper
 
     def forward(self, obs: torch.Tensor):
         """Log-probs of all A actions, (M, A), and values, (M,), at observations (M, 64, 64, 3) of bytes. This is the
@@ -336,7 +336,7 @@ def train(args: Args, run: "Run") -> None:
             if args.anneal_lr:  # --no-anneal-lr: it stays, or a scheduler sets it
                 group["lr"] = rate * remaining  # [core-4] annealed rate
 
-        # Collect a rollout. Every update has its own seed, so that checkpoints need no state of torch's
+        # Collect a rollout. Every update has its own seed, so that checkpoints need no generator's state
         torch.manual_seed(np.random.SeedSequence([args.seed, update]).generate_state(1).item())
         if fresh_episodes:  # when the run starts or resumes; with --exact-resume after each checkpoint, too
             next_obs = envs.reset(torch.randint(2**31, (N,)).tolist())
@@ -344,7 +344,7 @@ def train(args: Args, run: "Run") -> None:
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # outermost: it keeps bf16 weights
             for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
-                obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate has only them
+                obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate uses only these
                 dones[step] = next_done
                 actions[step], log_probs[step], acted_values[step] = agent.get_action_and_value(obs[step], noise[step])
                 next_obs, rewards[step], next_done, _, episodes = envs.step(actions[step].cpu().numpy())
@@ -432,7 +432,7 @@ RANGES = [  # names of options, and their smallest and largest value
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend: printed in one line, with exit status 2."""
+    """A mistake that the user can fix: printed in one line, with exit status 2."""
 
 
 # ----------------------------------------------------------------------------------------------- Environments
@@ -470,7 +470,7 @@ class Games:
     def reset(self, seed: int) -> np.ndarray:
         """Makes the games anew, since they take a seed, of 31 bits, only then."""
         self.close()
-        gc.collect()  # of games that nobody closed; collected while others are made, they would wait forever
+        gc.collect()  # unclosed games first: collected while others are made, they would hang
         make = load_procgen().ProcgenGym3Env
         self.games = make(rand_seed=seed % 2**31, **self.options, **self.env_kwargs)
         _, observations, _ = self.games.observe()
@@ -821,7 +821,7 @@ class Run:
             os.fsync(file.fileno())
         path.with_suffix(".tmp").replace(path)
         previous = self.checkpoint
-        self.checkpoint = load_checkpoint(path)  # it fails now if it can't be read back
+        self.checkpoint = load_checkpoint(path)  # fails now if it can't be read back
         if previous and previous["is_interim"]:
             previous["path"].unlink(missing_ok=True)
 

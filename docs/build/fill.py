@@ -140,8 +140,9 @@ def lines_of(script: str, name: str, folder: str = "cleanrl") -> list[int]:
 
 def lengths() -> str:
     """How many lines ppo.py has above its ruler and below."""
-    above, below = source("ppo").split("\n# ====")
-    return f"{above.count(chr(10)) + 1} lines of PPO, then {below.count(chr(10)) - 1} that run it"
+    lines = source("ppo").splitlines()
+    ruler = next(i for i, line in enumerate(lines) if line.startswith("# ===="))
+    return f"{ruler} lines of PPO, then {len(lines) - ruler - 1} that run it"
 
 
 def excerpt(script: str, number: int) -> str:
