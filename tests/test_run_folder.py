@@ -166,6 +166,17 @@ def test_updates_may_go_unlogged(in_tmp_path, monkeypatch):
     assert rows(folder, "episodes.csv", ["seconds"]) == whole
 
 
+def test_a_break_before_the_first_log_ends_the_run(in_tmp_path, monkeypatch):
+    def broken(args, run):
+        envs = ppo.VectorEnv(args, args.num_envs)
+        run.keep(model=ppo.Agent(envs, args), envs=envs)
+        for _ in run.updates():
+            break
+
+    monkeypatch.setattr(ppo, "train", broken)
+    assert json.loads((train() / "end.json").read_text())["end"] == "break"
+
+
 # ----------------------------------------------------------------------------------------------------- Status line
 
 
