@@ -13,12 +13,21 @@ import json
 import sys
 import traceback
 from pathlib import Path
+from typing import NamedTuple
 
 import details
 import reference
 import vectors
 
 TOLERANCE = 2e-5  # libraries compute in float32
+
+
+class Result(NamedTuple):
+    what: str
+    option: str
+    verdict: str
+    note: str
+    found: dict  # what was found of each detail: "same" or a variant
 
 
 def load_adapter(path: Path):
@@ -29,92 +38,89 @@ def load_adapter(path: Path):
     return module
 
 
-def explain(case, got) -> tuple[str, dict | None]:
-    """Which known variant gives these outputs, the one with the fewest deviations; and the choices that make it."""
-    call, inputs = case["call"], case["inputs"]
-    if call not in vectors.ANSWERS:
-        return "", None
-    nearest = (float("inf"), "")
-    switches = vectors.switches_of(call, inputs)
-    for chosen in reference.by_deviations(switches, 4):
-        away = vectors.distance(got, pick(vectors.ANSWERS[call](inputs, chosen), got))
-        name = reference.describe(chosen, switches)
+def findings(case, chosen: dict) -> dict:
+    """What a choice is for each switch, but for those from which the case wants something else."""
+    switches = vectors.VARIANTS[case["call"]]
+    start = vectors.expected_choices(case)
+    usual = [name for name in switches if start[name] == switches[name][0]]
+    return {name: "same" if chosen[name] == start[name] else f"{chosen[name]}" for name in usual}
+
+
+def explain(case, got) -> tuple[str, dict]:
+    """Which known variant gives these outputs, the one with the fewest deviations; and what that is for each switch."""
+    if not vectors.VARIANTS[case["call"]]:
+        return "", {}
+    start = vectors.expected_choices(case)
+    nearest, name = float("inf"), ""
+    for chosen in reference.by_deviations(vectors.VARIANTS[case["call"]], 4, start):
+        away = vectors.distance(got, vectors.answer(case, chosen))
+        if away < nearest:
+            nearest, name = away, reference.describe(chosen, start)
         if away < TOLERANCE:
-            return name, {switch: choice for switch, choice in chosen.items() if choice != switches[switch][0]}
-        nearest = min(nearest, (away, name))
-    return f"like no variant that is known; nearest, to {nearest[0]:.2g}: {nearest[1] or 'what is expected'}", None
+            return name, findings(case, chosen)
+    return f"like no variant that is known; nearest, to {nearest:.2g}: {name or 'what is expected'}", {}
 
 
-def pick(expected, got):
-    """The outputs that an adapter returns: it may leave some out."""
-    if not isinstance(expected, dict):
-        return expected
-    return {name: expected[name] for name in expected if name in got}
-
-
-def check_case(adapter, case, options):
-    """Verdict, note, and the choices found."""
+def check_case(adapter, case, option="", arguments=None) -> Result:
     try:
-        got = getattr(adapter, case["call"])(case["inputs"], **options)
-        expected = pick(case["expected"], got)
-        away = vectors.distance(got, expected)
+        got = getattr(adapter, case["call"])(case["inputs"], **arguments or {})
+        away = vectors.distance(got, case["expected"])
     except NotImplementedError as error:
-        return "not there", str(error), None
+        return Result(case["name"], option, "not there", str(error), {})
     except Exception as error:  # of other people's code
         traceback.print_exc()
-        return "differs", f"{type(error).__name__}: {error}", None
+        return Result(case["name"], option, "differs", f"{type(error).__name__}: {error}", {})
     if away < TOLERANCE:
-        return "same", f"to {away:.0e}", {}
+        return Result(case["name"], option, "same", f"to {away:.0e}", findings(case, vectors.expected_choices(case)))
     says, found = explain(case, got)
-    return "differs", f"by {away:.2g}: {says}", found
+    return Result(case["name"], option, "differs", f"by {away:.2g}: {says}".removesuffix(": "), found)
 
 
-def check_record(adapter, options):
+def check_record(adapter, option="", arguments=None) -> list[Result]:
     try:
-        return details.report(adapter.record(**options))
+        rows = details.report(adapter.record(**arguments or {}))
     except Exception as error:
         traceback.print_exc()
-        return [details.Row("training", "differs", f"{type(error).__name__}: {error}")]
+        return [Result("training", option, "differs", f"{type(error).__name__}: {error}", {})]
+    results = []
+    for row in rows:
+        found = {} if row.verdict == "not there" else {row.name: "same" if row.verdict == "same" else row.note}
+        what = f"training: {row.tag} {row.name}".replace("  ", " ")
+        results.append(Result(what, option, row.verdict, row.note, found))
+    return results
 
 
-def check(adapter, only="") -> list[dict]:
-    """A dict for each row: what, option, verdict, note; and of vectors, the choices found."""
-    rows = []
-
-    def add(what, option, verdict, note, found=None):
-        rows.append({"what": what, "option": option, "verdict": verdict, "note": note, "found": found})
-
+def check(adapter) -> list[Result]:
+    results = []
     options = getattr(adapter, "OPTIONS", {})
     for case in vectors.load():
-        if not hasattr(adapter, case["call"]) or only not in case["name"]:
-            continue
-        for label, arguments in options.get(case["call"], {"": {}}).items():
-            add(case["name"], label, *check_case(adapter, case, arguments))
-    if hasattr(adapter, "record") and only in "training":
-        for label, arguments in options.get("record", {"": {}}).items():
-            for row in check_record(adapter, arguments):
-                add(f"training: {row.detail}", label, row.verdict, row.note)
-    return rows
+        if hasattr(adapter, case["call"]):
+            for option, arguments in options.get(case["call"], {"": {}}).items():
+                results.append(check_case(adapter, case, option, arguments))
+    if hasattr(adapter, "record"):
+        for option, arguments in options.get("record", {"": {}}).items():
+            results += check_record(adapter, option, arguments)
+    return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--adapter", type=Path, required=True, help="a Python file")
-    parser.add_argument("--only", default="", help="a part of a vector's name, or: training")
-    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    parser.add_argument("--json", type=Path, help="write the results to this file too")
     args = parser.parse_args()
     if not args.adapter.is_file():
         print(f"check.py: error: --adapter {args.adapter}: no such file", file=sys.stderr)
         return 2
     adapter = load_adapter(args.adapter.resolve())
-    rows = check(adapter, args.only)
+    results = check(adapter)
     print(f"{adapter.NAME}\n")
-    width = max((len(f"{row['what']} {row['option']}") for row in rows), default=0)
-    for row in rows:
-        print(f"{row['what']} {row['option']}".ljust(width), row["verdict"].ljust(9), row["note"])
+    width = max((len(f"{one.what} {one.option}") for one in results), default=0)
+    for one in results:
+        print(f"{one.what} {one.option}".ljust(width), one.verdict.ljust(9), one.note)
     if args.json:
-        args.json.write_text(json.dumps({"name": adapter.NAME, "rows": rows}, indent=1) + "\n", "utf-8")
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in ("same", "differs", "not there")}
+        whole = {"name": adapter.NAME, "results": [one._asdict() for one in results]}
+        args.json.write_text(json.dumps(whole), "utf-8")
+    counts = {verdict: sum(one.verdict == verdict for one in results) for verdict in ("same", "differs", "not there")}
     print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     return 1 if counts["differs"] else 0
 

@@ -2,64 +2,243 @@
 
 The gradients of the value function's own layers come from the value loss alone, those of the policy's from the policy
 loss and the entropy bonus. For each of the two, the choices of reference.py's switches are looked for that give its
-gradients in all steps. If none do, the returns are read from the gradients, and what follows from them is compared:
-given its own returns, is the loss right? Gradients are compared before they are clipped; given those, is the clip?
+gradients in all steps. If none do, those are looked for that give them in the first step of each rollout, where nothing
+is clipped yet. Gradients are compared before they are clipped; given those, is the clip right?
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 import reference
-from replay import OWN, REWARDS, TOLERANCE, Replay, Row
+from replay import Replay
 
-GAE = "core-5 advantages and returns"
-CLIP = "core-11 gradient clip"
-TAGS = {  # the row of each switch
-    "time limits": "plus-1 time limits", "late resets": "core-1 late resets", "done flags": "core-1 core-5 done flags",
-    "rewards": "cont-8 cont-9 rewards", "LSTM": "lstm-3 lstm-5 LSTM", "advantages": "core-7 advantages",
-    "policy loss": "core-8 policy loss", "old log-probs": "core-8 old log-probs", "clip range": "aux-1 clip range",
-    "log-prob": "cont-1 cont-3 multi-1 log-prob", "masks": "aux-4 masks", "value loss": "core-9 value loss",
-    "value's shape": "core-9 value's shape",
+TOLERANCE = 2e-4  # of a step's largest gradient; float32 differs by some 1e-6
+SMALL = 0.02  # a gradient that is smaller is a sum of larger ones that cancel
+MOST = 2  # switches that deviate at once in one part
+UNKNOWN = "like no variant that is known"
+TAGS = {  # of each switch's row
+    "time limits": "plus-1", "late resets": "core-1", "done flags": "core-1 core-5", "rewards": "cont-8 cont-9",
+    "LSTM": "lstm-3 lstm-5", "advantages": "core-7", "policy loss": "core-8", "old log-probs": "core-8",
+    "clip range": "aux-1", "log-prob": "cont-1 cont-3 multi-1", "masks": "aux-4", "value loss": "core-9",
+    "value's shape": "core-9",
 }  # fmt: skip
-OF_POLICY = ["advantages", "policy loss", "old log-probs", "clip range", "log-prob", "masks"]
-OF_VALUE = ["value loss", "value's shape", "clip range"]
+SWITCHES = {  # of each part of the loss; "both" are those that change advantages and returns
+    "policy": [
+        "advantages",
+        "policy loss",
+        "old log-probs",
+        "clip range",
+        "log-prob",
+        "masks",
+        "values and advantages",
+    ],
+    "value": ["value loss", "value's shape", "clip range", "values and advantages"],
+    "both": [*reference.GAE_SWITCHES, "rewards", "late resets", "LSTM"],
+}
 TERMS = {"policy": ["policy", "entropy"], "value": ["value"]}
-MOST = 3  # switches that deviate at once in one part
+SCALES = {  # of each term: the row, and what a factor of 1 is known as
+    "policy": ("core-8", "policy scale", 1.0), "entropy": ("core-10", "entropy bonus", None),
+    "value": ("core-10", "value scale", 0.5),
+}  # fmt: skip
 
 
-def switches_of(replay: Replay) -> dict:
-    """Those that this training can show."""
-    switches = reference.GAE_SWITCHES | reference.UPDATE_SWITCHES
-    switches = {name: choices for name, choices in switches.items() if name not in ("value scale", "entropy bonus")}
-    switches["rewards"] = list(REWARDS) if replay.record.get("normalizes") else ["as they are", "scaled, clipped"]
-    switches["late resets"] = ["left out"] if replay.valid.all() else ["left out", "learned from"]
-    switches["values and advantages"] = ["once", "anew in each epoch"]
-    switches["old log-probs"] = ["of acting", "anew in each epoch", "anew in each step"]
-    switches["clip range"] = ["constant", "annealed"]
-    switches["LSTM"] = ["as it should be"]
-    switches["masks"] = ["used"]
-    if "lstm.weight_ih" in replay.record["initial"]:
-        switches["LSTM"] = ["as it should be", "never reset", "learning starts from zeros"]
-    if replay.record["kind"] == "multidiscrete":
-        switches["masks"] = ["used", "ignored when learning"]
-        switches["log-prob"] = ["sum", "mean", "mean, entropy too"]
-    if replay.record["kind"] == "discrete":
-        switches["log-prob"] = ["sum"]
-    return switches
-
-
-def belongs(name: str, part: str) -> bool:
-    return name.startswith(part) or (part == "policy" and name == "log_std")
-
-
-def flat(gradients: dict, part: str):
-    return np.concatenate([gradients[name].flatten() for name in sorted(gradients) if belongs(name, part)])
+class Row(NamedTuple):
+    tag: str
+    name: str
+    verdict: str  # "same", "differs", "not there"
+    note: str = ""
 
 
 class Fit(NamedTuple):
-    chosen: dict
+    chosen: dict  # a choice for each switch
     factors: dict  # of the loss's terms: 1 is as expected
-    error: float
+    in_all: bool = True  # of the steps, or in the first of each rollout
+
+
+# ------------------------------------------------------------------------------------------ What can be read off a record
+def compare(tag, name, differences: list[str], note="") -> Row:
+    return Row(tag, name, "differs" if differences else "same", "; ".join(differences) or note)
+
+
+def rollouts(replay: Replay) -> Row:
+    wrong = []
+    if not replay.complete:
+        wrong.append("another number of environments or steps than asked for")
+    elif replay.fresh_starts:
+        wrong.append(f"{replay.fresh_starts} episodes are cut between rollouts")
+    return compare("core-1", "rollouts", wrong)
+
+
+def initialization(own: dict) -> Row:
+    """Of weights by a script's names: orthogonal, with gains by their role."""
+    last = {name.partition(".")[0]: name for name, x in own.items() if x.ndim > 1}
+    wrong = []
+    for name, x in own.items():
+        gain = {last.get("actor"): 0.01, last.get("critic"): 1.0}.get(name, np.sqrt(2))
+        if name.startswith("lstm"):
+            gain = 1.0
+        if x.ndim == 1:
+            error = np.abs(x).max()
+        else:
+            matrix = x.reshape(len(x), -1)
+            small = matrix if len(matrix) <= matrix.shape[1] else matrix.T
+            error = np.abs(small @ small.T / gain**2 - np.eye(len(small))).max()
+        if error > 1e-4:
+            wrong.append(name)
+    return compare("core-2 lstm-1", "initial weights", wrong)
+
+
+def networks(record: dict) -> Row:
+    """Whether actor and critic have the parameters that they should, and share none."""
+    layers = [reference.layers_of(record["initial"], part) for part in ("policy", "value")]
+    pairs = itertools.product(*layers)
+    shared = sum(one.size > 1 and np.array_equal(one, other) for (one, _), (other, _) in pairs)
+    wrong = [f"actor and critic share {shared} layers"] if shared else []
+    if record.get("others"):
+        wrong.append(f"also trained: {', '.join(record['others'])}")
+    return compare("core-13 cont-2 cont-4 atari-8 impala", "networks", wrong)
+
+
+def minibatches(replay: Replay) -> Row:
+    """Each sample once an epoch, equal sizes, drawn anew in each epoch, not in order of time."""
+    wrong = []
+    if any(min(batch) < 0 for batch in replay.minibatches):
+        wrong.append("observations that don't come before a step of the rollout")
+    else:
+        size, K, E = replay.N * replay.T, replay.hyper["minibatches"], replay.hyper["epochs"]
+        epochs = [replay.minibatches[i : i + K] for i in range(0, len(replay.minibatches), K)]
+        found = reference.describe_split(epochs, size)
+        if (found["counts"] != 1).any():
+            wrong.append("not every sample once an epoch")
+        if (found["sizes"] != size // K).any():
+            wrong.append("unequal sizes")
+        repeated = found["repeated"]
+        if len(repeated) and repeated.all():
+            wrong.append("always the same minibatches: not shuffled")
+        elif E > 1 and all(repeated[i] for i in range(len(repeated)) if (i + 1) % E):
+            wrong.append("the same in each epoch")
+    if not replay.has_lstm:
+        return compare("core-6", "minibatches", wrong)
+    if not all(is_sequential(replay, batch) for batch in replay.minibatches):
+        wrong.append("not whole environments in order of time")
+    return compare("lstm-4", "minibatches", wrong)
+
+
+def is_sequential(replay, batch):
+    """Whether it has whole environments in order of time."""
+    n = len(batch) // replay.T
+    return len(batch) == n * replay.T and (batch.reshape(replay.T, n) // replay.N == np.arange(replay.T)[:, None]).all()
+
+
+def annealing(replay: Replay) -> Row:
+    rates = np.array([step["learning_rate"] for step in replay.steps]) / replay.hyper["learning_rate"]
+    wanted = 1 - np.arange(len(rates)) // replay.per_update / replay.U * replay.hyper["annealed"]
+    if np.abs(rates - wanted).max() < 1e-6:
+        return Row("core-4", "learning rate", "same")
+    note = "constant" if np.ptp(rates) < 1e-6 else f"from {rates[0]:.3g} to {rates[-1]:.3g}"
+    return Row("core-4", "learning rate", "differs", note)
+
+
+def adam_error(replay: Replay, eps: float) -> float:
+    """How far the weights are from those of Adam, in units of the learning rate."""
+    weights, state, error = replay.record["initial"], {}, 0.0
+    for step in replay.steps:
+        after = reference.adam(weights, step["gradients"], state, step["learning_rate"], eps)
+        moved = max(np.abs(after[name] - step["weights"][name]).max() for name in after)
+        error = max(error, moved / max(step["learning_rate"], 1e-12))
+        weights = step["weights"]
+    return error
+
+
+def adam(replay: Replay) -> Row:
+    errors = {eps: adam_error(replay, eps) for eps in (1e-5, 1e-6, 1e-7, 1e-8)}
+    wanted, best = replay.hyper["adam_eps"], min(errors, key=errors.get)
+    if errors[wanted] < 5e-3:
+        return Row("core-3", "Adam's ε", "same", f"{len(replay.steps)} steps to {errors[wanted]:.0e} of the rate")
+    return Row("core-3", "Adam's ε", "differs", f"{best:g}" if errors[best] < 5e-3 else UNKNOWN)
+
+
+def observations(replay: Replay) -> Row:
+    """What the policy saw when it acted: raw or normalized, and how."""
+    acted = np.array(replay.record["acted"][: replay.U * replay.T])
+    wanted = "normalized" if replay.record.get("normalizes") else "raw"
+    error, name = np.inf, ""
+    for name, (inputs, means, roots) in ways_to_observe(replay, wanted):
+        error = np.abs(inputs[:-1] - acted).max() if acted.shape == inputs[:-1].shape else np.inf
+        if error < 1e-3:  # the first that fits has the fewest deviations
+            break
+    tag = "atari-9 cont-6 cont-7"
+    replay.inputs_known = error < 1e-3
+    if not replay.inputs_known:
+        replay.see(np.concatenate([acted, replay.raw[-1:]]), replay.final)
+        return Row(tag, "observations", "differs", "in no way that is known")
+    limit = np.abs(inputs).max()
+    last = None
+    if "after each rollout" in name:  # the last observation's value still comes with the rollout's own statistics
+        last = (replay.raw[1:] - means[:-1]) / roots[:-1]
+    replay.see(inputs, ((replay.final - means[1:]) / roots[1:]).clip(-limit, limit), last)
+    said = name.removeprefix("normalized, ")
+    return compare(
+        tag, "observations" if wanted == "normalized" else "raw observations", [] if name == wanted else [said]
+    )
+
+
+def ways_to_observe(replay: Replay, wanted: str):
+    """Names, and as reference.running_normalize returns them: observations, means and roots."""
+    raw = replay.raw
+    zeros, ones = np.zeros(raw.shape), np.ones(raw.shape)
+    if wanted == "normalized":
+        yield "normalized", reference.running_normalize(raw)
+    yield "raw", (raw, zeros, ones)
+    yield "raw, clipped", (raw.clip(-10, 10), zeros, ones)
+    yield "times 255", (raw * 255, zeros, ones / 255)
+    start = reference.defaults(reference.STATISTICS_SWITCHES)
+    for chosen in reference.by_deviations(reference.STATISTICS_SWITCHES, len(start)):
+        says = reference.describe(chosen, start)
+        yield f"normalized, {says}", reference.running_normalize(raw, chosen, replay.T)
+
+
+def first_ratio(replay: Replay) -> Row:
+    """Whether learning sees what acting saw: then the ratio of a rollout's first minibatch is 1."""
+    ratios = [1.0]
+    chosen = reference.defaults(switches_of(replay))
+    for i in range(0, len(replay.steps), replay.per_update):
+        weights, learned = replay.weights_before(i), replay.seen_in(i, slice(None), chosen)
+        acted = learned | {"observations": replay.rollout_inputs(i // replay.per_update)[replay.minibatches[i]]}
+        log_probs = [reference.evaluate(weights, x, replay.kind).log_prob for x in (learned, acted)]
+        ratios += list(np.exp(log_probs[0] - log_probs[1]))
+    low, high = min(ratios), max(ratios)
+    return compare("core-8", "first ratio", [f"{low:.2f} to {high:.2f}"] if high - low > 1e-3 else [])
+
+
+def stored_actions(replay: Replay) -> list[Row]:
+    """Whether actions beyond the environment's bounds are learned from as they were drawn."""
+    if replay.kind != "gaussian" or "actions" not in replay.steps[0]:
+        return []
+    learned = max(np.abs(replay.rollout_actions(u)).max() for u in range(replay.U))
+    done = np.abs(replay.actions).max()
+    note = f"learned up to {learned:.2f}, done up to {done:.2f}"
+    return [Row("cont-5", "actions", "same" if learned > done + 1e-3 and done <= 1 else "differs", note)]
+
+
+# ---------------------------------------------------------------------------------------------- What explains gradients
+def switches_of(replay: Replay) -> dict:
+    """Those that this training can show, the wanted choice first."""
+    switches = reference.GAE_SWITCHES | reference.UPDATE_SWITCHES | reference.TRAINING_SWITCHES
+    shown = {"rewards": ["as they are", "scaled, clipped"], "LSTM": ["as it should be"], "masks": ["used"]}
+    if replay.record.get("normalizes", "").endswith("rewards"):
+        shown.pop("rewards")
+    if replay.has_lstm:
+        shown.pop("LSTM")
+    if replay.kind == "multidiscrete":
+        shown.pop("masks")
+    if replay.valid.all():
+        shown["late resets"] = ["left out"]
+    switches |= shown
+    for name, choice in replay.record.get("options", {}).items():
+        switches[name] = sorted(switches[name], key=lambda other: other != choice)
+    return switches
 
 
 class Search:
@@ -68,347 +247,168 @@ class Search:
     def __init__(self, replay: Replay):
         self.replay = replay
         self.switches = switches_of(replay)
-        self.of_gae = [name for name in self.switches if name not in (*OF_POLICY, *OF_VALUE, "gradient clip")]
-        self.wanted = reference.defaults(self.switches) | replay.record.get("options", {})
-        known = [i for i in range(len(replay.steps)) if replay.fresh(i) is not None]
+        self.wanted = reference.defaults(self.switches)
+        numbers = range(len(replay.steps))
         # The last of each rollout come first, since there most variants differ
-        self.every = sorted(known, key=lambda i: -(i % replay.per_update))
-        self.first = [i for i in known if i % replay.per_update == 0]
-        self.got = {part: {i: flat(replay.fresh(i), part) for i in known} for part in TERMS}
-
-    def columns(self, i, part, chosen):
-        """The gradients of each term, (P, terms)."""
-        context, slopes, _ = self.replay.terms(i, chosen)
-        found = []
-        for term in TERMS[part]:
-            alone = [slope if name == term else np.zeros_like(slope) for name, slope in slopes.items()]
-            found.append(flat(reference.backpropagate(*context, *alone), part))
-        return np.array(found).T
+        self.every = sorted(numbers, key=lambda i: -(i % replay.per_update))
+        self.first = [i for i in numbers if i % replay.per_update == 0]
+        self.got = {part: {i: flat(replay.fresh(i), part) for i in numbers} for part in TERMS}
 
     def fit(self, part, chosen, steps) -> Fit | None:
-        """Whether the terms, each times one number, add up to the gradients of all these steps."""
-        if not steps:
-            return None
-        columns, got = [], []
-        error = 0.0
-        large = [i for i in steps if np.abs(self.got[part][i]).max() > 0.02] or list(steps)
+        """Whether the part's terms, each times one number, add up to the gradients of all these steps."""
+        large = [i for i in steps if np.abs(self.got[part][i]).max() > SMALL] or steps
         apart = large[:: max(1, len(large) // 3)][:3]  # the factors follow from these
+        columns, got = [], []
         for i in apart + [i for i in steps if i not in apart]:
-            x, y = self.columns(i, part, chosen), self.got[part][i]
+            by_term = self.replay.gradients_by_term(i, chosen, TERMS[part])
+            x, y = np.array([flat(gradients, part) for gradients in by_term]).T, self.got[part][i]
             if i in apart:
                 columns.append(x)
                 got.append(y)
                 factors = np.linalg.lstsq(np.concatenate(columns), np.concatenate(got))[0]
-            error = max(error, np.abs(x @ factors - y).max() / max(np.abs(y).max(), 0.02))
-            if error > TOLERANCE:
+            if np.abs(x @ factors - y).max() > TOLERANCE * max(np.abs(y).max(), SMALL):
                 return None
         factors = dict(zip(TERMS[part], factors))
         if self.replay.hyper["ent_coef"] == 0:
             factors["entropy"] = 1.0
-        return Fit(chosen, factors, error)
+        return Fit(chosen, factors)
 
-    def look(self, part, start, names, steps, most=MOST) -> Fit | None:
+    def look(self, part, start, names, steps) -> Fit | None:
         """With the fewest deviations from `start` in these switches; where the policy's factor is 1, if there is one:
         a minibatch's population and sample deviation differ by a factor alone."""
         other = None
-        for chosen in reference.by_deviations({name: self.switches[name] for name in names}, most, start):
+        for chosen in reference.by_deviations({name: self.switches[name] for name in names}, MOST, start):
             fit = self.fit(part, chosen, steps)
             if fit and (part == "value" or min(abs(fit.factors["policy"] - 1), abs(fit.factors["policy"])) < 1e-3):
                 return fit
             other = other or fit
         return other
 
-    def readable(self):
-        """Steps all of whose samples have returns that were read."""
-        r = self.replay
-        return [i for i in self.every if r.readable[i // r.per_update][r.minibatches[i]].all()]
-
-    def look_with_own_returns(self) -> Fit | None:
-        """Whether there are returns, one for each sample, that explain the value's gradients of all epochs."""
-        has_trunk = any(name.startswith(("shared", "lstm")) for name in self.replay.record["initial"])
-        if has_trunk or self.replay.hyper["epochs"] == 1:
-            return None
-        for factor in (1.0, 2.0):
-            self.replay.read_own_returns(factor)
-            for choice in ("larger of both", "not clipped", "clipped value alone"):
-                fit = self.fit("value", self.wanted | {"returns": OWN, "value loss": choice}, self.readable())
-                if fit and abs(fit.factors["value"] - factor) < 1e-2:
-                    return fit
+    def explain(self, part, start) -> Fit | None:
+        """Looks for all steps, then for those where nothing is clipped yet; first where GAE's choices are `start`'s."""
+        for beginning, names in ((start, SWITCHES[part]), (self.wanted, SWITCHES["both"] + SWITCHES[part])):
+            for steps in (self.every, self.first):
+                fit = self.look(part, beginning, names, steps)
+                if fit:
+                    return fit._replace(in_all=steps is self.every)
         return None
 
-    def gae_of_own_returns(self) -> dict:
-        """The choices that give the returns which were read, and else OWN."""
-        r = self.replay
-        switches = {name: self.switches[name] for name in self.of_gae}
-        for chosen in reference.by_deviations(switches, MOST, self.wanted):
-            if all(self.are_own(u, self.returns(u, chosen)).mean() > 0.98 for u in range(r.U)):
-                return {name: chosen[name] for name in self.of_gae}
-        return {"returns": OWN}
+    def deviations(self, fit: Fit, names) -> list[Row]:
+        """Rows of the switches that are not as expected."""
+        names = [name for name in names if fit.chosen[name] != self.wanted[name]]
+        return [Row(TAGS.get(name, "core-5"), name, "differs", fit.chosen[name]) for name in names]
 
-    def are_own(self, u, returns):
-        """Which of a rollout's returns are those that were read, of samples of which they could be."""
-        own, readable = self.replay.own_returns[u], self.replay.readable[u]
-        return np.abs(returns - own)[readable] < 2e-3 * np.abs(own).max()
+    def gae_rows(self, value: Fit | None, policy: Fit | None) -> list[Row]:
+        tag, name = "core-5", "advantages and returns"
+        if not (value and policy):
+            return [Row(tag, name, "differs", f"{UNKNOWN}, if the next rows say so of both losses")]
+        rows = self.deviations(value, SWITCHES["both"])
+        for row in self.deviations(policy, SWITCHES["both"]):
+            if row not in rows and row.name != "returns":
+                rows.append(row._replace(note=f"for the policy: {row.note}"))
+        return rows or [Row(tag, name, "same", f"in {len(self.every)} steps")]
 
-    def returns(self, u, chosen):
-        """Of a rollout by a variant, (T * N,)."""
-        r = self.replay
-        how = tuple(chosen[name] for name in reference.GAE_SWITCHES)
-        return r.advantages(u, u * r.per_update, how, chosen["rewards"], chosen["LSTM"])[1].flatten()
+    def loss_rows(self, part, fit: Fit | None) -> list[Row]:
+        name = f"{part} loss"
+        if fit is None:
+            return [Row(TAGS[name], name, "differs", f"{UNKNOWN}, in no step")]
+        rows = self.deviations(fit, SWITCHES[part])
+        if not fit.in_all:
+            rows.append(Row(TAGS[name], name, "differs", f"{UNKNOWN}; known where the ratio is 1 and nothing clipped"))
+        for usual in ("advantages", name) if part == "policy" else (name,):
+            if usual not in [row.name for row in rows]:
+                rows.append(Row(TAGS[usual], usual, "same"))
+        for term, factor in fit.factors.items():
+            tag, name, expected = SCALES[term]
+            size = factor * (self.replay.hyper["ent_coef"] if term == "entropy" else expected)
+            note = {0.0: "no", -1.0: "wrong sign"}.get(round(factor, 2) + 0.0, f"{size:.4g}")
+            rows.append(compare(tag, name, [note] if abs(factor - 1) > 1e-2 else []))
+        return rows
 
-    def of_value(self) -> tuple[Fit | None, str]:
-        """What explains the value's gradients, and how far: in "all" steps, in all but with its "own" returns, or in
-        the "first" steps of rollouts, where nothing is clipped yet. What is found soonest comes first."""
-        fit = self.look("value", self.wanted, [*OF_VALUE, "values and advantages"], self.every)
-        if fit:
-            return fit, "all"
-        own = self.look_with_own_returns()
-        if own:
-            fit = self.look("value", own.chosen | self.gae_of_own_returns(), OF_VALUE, self.every, most=1)
-            if fit and fit.chosen["returns"] != OWN:
-                return fit, "all"
-            return own, "own"
-        names = [*self.of_gae, *OF_VALUE]
-        fit = self.look("value", self.wanted, OF_VALUE, self.first)
-        if fit:
-            return fit, "first"
-        fit = self.look("value", self.wanted, names, self.every)
-        if fit:
-            return fit, "all"
-        return self.look("value", self.wanted, names, self.first), "first"
+    def shared_rows(self, value: Fit, policy: Fit) -> list[Row]:
+        """Of layers that both losses reach."""
+        if not any(name.startswith(("shared", "lstm")) for name in self.replay.record["initial"]):
+            return []
+        chosen = value.chosen | {name: policy.chosen[name] for name in SWITCHES["policy"]}
+        worst = 0.0
+        for i in self.every:
+            by_term = self.replay.gradients_by_term(i, chosen, SCALES)
+            factors = [(policy.factors | value.factors)[term] for term in SCALES]
+            whole = {name: sum(f * of[name] for f, of in zip(factors, by_term)) for name in by_term[0]}
+            worst = max(worst, far(self.replay.fresh(i), whole))
+        note = "not the sum of the policy's and the value's gradients"
+        return [compare("core-13", "shared layers", [note] if worst > TOLERANCE else [])]
 
-    def of_policy(self, value: Fit | None) -> tuple[Fit | None, str]:
-        """The same of the policy. The advantages may be those that the value's returns were made of."""
-        start = self.wanted
-        own = value is not None and value.chosen["returns"] == OWN
-        if value and not own:
-            start = self.wanted | {name: value.chosen[name] for name in self.of_gae}
-        fit = self.look("policy", start, OF_POLICY, self.every)
-        if fit:
-            return fit, "all"
-        if own:
-            fit = self.look("policy", self.wanted | {"returns": OWN}, OF_POLICY, self.readable())
-            if fit:
-                return fit, "own"
-        fit = self.look("policy", start, OF_POLICY, self.first)
-        if fit:
-            return fit, "first"
-        names = [*self.of_gae, *OF_POLICY]
-        fit = self.look("policy", self.wanted, names, self.every)
-        if fit:
-            return fit, "all"
-        return self.look("policy", self.wanted, names, self.first), "first"
-
-    def undecided(self, policy: Fit, value: Fit) -> list[Row]:
-        """Other choices that give the same gradients: this training doesn't tell them apart."""
-        alike = []
-        fits = {"value": value, "policy": policy}
-        parts = {name: ["policy"] for name in OF_POLICY} | {name: ["value"] for name in OF_VALUE}
-        parts |= {"clip range": ["value", "policy"], "returns": ["value"]}
-        for name, choices in self.switches.items():
-            for choice in choices if name != "gradient clip" else ():
-                if all(self.is_alike(part, fits[part], name, choice) for part in parts.get(name, fits)):
-                    alike.append(f"{name} {choice}")
-        return [Row("not decided by this training", "not there", "; ".join(alike))] if alike else []
-
-    def is_alike(self, part, fit, name, choice):
-        """Whether another choice gives a part's gradients too."""
-        if fit.chosen[name] == choice:
-            return False
-        other = self.fit(part, fit.chosen | {name: choice}, self.every)
-        return other is not None and abs(other.factors[part] - fit.factors[part]) < 1e-3
+    def rows(self) -> list[Row]:
+        """Of what makes a step's gradients."""
+        value = self.explain("value", self.wanted)
+        start = self.wanted | {name: value.chosen[name] for name in SWITCHES["both"]} if value else self.wanted
+        policy = self.explain("policy", start)
+        rows = self.gae_rows(value, policy) + self.loss_rows("policy", policy) + self.loss_rows("value", value)
+        if value and policy and value.in_all and policy.in_all:
+            rows += self.shared_rows(value, policy)
+        return rows
 
 
-# --------------------------------------------------------------------------------------------------------------- Rows
-def one_backward_pass(replay: Replay) -> list[Row]:
-    """Whether gradients of earlier steps are added to those of a step."""
-    name = "zero_grad"
-    if any("fresh" not in step or "unclipped" not in step for step in replay.steps):
-        return []
-    added, by_the_last = [], True
-    for i, step in enumerate(replay.steps):
-        if far(step["unclipped"], step["fresh"]) < TOLERANCE:
-            continue
-        added.append(i)
-        last = replay.steps[i - 1]["gradients"]
-        both = {name: step["fresh"][name] + last[name] for name in last}
-        by_the_last = by_the_last and far(step["unclipped"], both) < TOLERANCE
-    if not added:
-        return [Row(name, "same")]
-    note = f"in {len(added)} of {len(replay.steps)} steps, the gradients aren't those of the step's own loss"
-    if by_the_last:
-        note = f"missing: {len(added)} of {len(replay.steps)} steps add to the gradients of the step before"
-    return [Row(name, "differs", note)]
-
-
-def clip(replay: Replay, switches: dict, predicted: list | None = None) -> Row:
-    """How the gradients that the optimizer got follow from those before the clip."""
-    if all("unclipped" in step for step in replay.steps):
-        predicted = [step["unclipped"] for step in replay.steps]
-    if predicted is None:
-        return Row(CLIP, "not there", "the gradients before the clip aren't recorded")
-    if all(max(np.abs(x).max() for x in step["gradients"].values()) == 0 for step in replay.steps):
-        return Row(CLIP, "differs", "all gradients are 0 when the optimizer steps: zero_grad comes after backward")
-    limit = replay.hyper["max_grad_norm"]
-    fitting = []
-    for how in switches["gradient clip"]:
-        pairs = [(step["gradients"], reference.clip_gradients(raw, limit, how))
-                 for step, raw in zip(replay.steps, predicted)]  # fmt: skip
-        if all(far(got, wanted) < TOLERANCE for got, wanted in pairs):
-            fitting.append(how)
-    if switches["gradient clip"][0] in fitting:
-        alike = f"not told from: {', '.join(fitting[1:])}" if fitting[1:] else ""
-        return Row(CLIP, "same", alike)
-    note = " or ".join(fitting) or "from the gradients before it, like no variant that is known"
-    return Row(CLIP, "differs", note)
+def flat(gradients: dict, part: str):
+    names = [name for name in gradients if name.startswith(part) or (part == "policy" and name == "log_std")]
+    return np.concatenate([gradients[name].flatten() for name in sorted(names)])
 
 
 def far(got: dict, wanted: dict) -> float:
-    """The largest difference, in units of the largest gradient; one below 0.02 is a sum of larger ones that cancel."""
+    """The largest difference, in units of the largest gradient; as `fit` has it."""
     largest = max(np.abs(wanted[name]).max() for name in wanted)
-    return max(np.abs(got[name] - wanted[name]).max() for name in wanted) / max(largest, 0.02)
+    return max(np.abs(got[name] - wanted[name]).max() for name in wanted) / max(largest, SMALL)
 
 
-def where_returns_are_right(search: Search) -> str:
-    """In which steps the program's own returns are as expected: where to look for an error in GAE."""
-    r = search.replay
-    wanted = np.array([search.returns(u, search.wanted) for u in range(r.U)]).reshape(r.U, r.T, r.N)
-    own = r.own_returns.reshape(r.U, r.T, r.N)
-    right = np.abs(own - wanted) < 1e-3 * np.abs(wanted).max()
-    ended = r.terminated | r.truncated
-    at_last = np.zeros(ended.shape, bool)
-    at_last[:, -1] = True
-    before_an_end = np.flip(np.cumsum(np.flip(ended, 1), 1), 1) > 0
-    kinds = {
-        "an episode's last steps": ended, "rollouts' last steps": at_last & ~ended,
-        "other steps before an end": before_an_end & ~ended,
-        "steps without an end after them in the rollout": ~before_an_end & ~at_last,
-    }  # fmt: skip
-    readable = r.readable.reshape(ended.shape)
-    kinds = {name: kind & readable for name, kind in kinds.items() if (kind & readable).any()}
-    return "right in " + ", ".join(f"{right[kind].mean():.0%} of {name}" for name, kind in kinds.items())
+def clip(replay: Replay) -> Row:
+    """How the gradients that the optimizer got follow from those before the clip."""
+    fitting = []
+    for how in reference.UPDATE_SWITCHES["gradient clip"]:
+        clipped = [
+            reference.clip_gradients(step["unclipped"], replay.hyper["max_grad_norm"], how) for step in replay.steps
+        ]
+        if all(far(step["gradients"], wanted) < TOLERANCE for step, wanted in zip(replay.steps, clipped)):
+            fitting.append(how)
+    return compare("core-11", "gradient clip", [] if "joint" in fitting else [" or ".join(fitting) or UNKNOWN])
 
 
-def deviation(search: Search, fit: Fit, name: str, prefix="") -> list[Row]:
-    """A row if a switch is not as expected."""
-    if fit.chosen[name] in (search.wanted[name], OWN):
-        return []
-    note = f"{prefix}{fit.chosen[name]} ({len(search.every)} steps to {fit.error:.0e})"
-    return [Row(TAGS.get(name, f"core-5 {name}"), "differs", note)]
-
-
-def factor_row(name: str, factor: float, expected: float) -> Row:
-    """Of a term's coefficient, as a multiple of what is expected; `expected` is what a reader knows it as."""
-    if abs(factor - 1) < 1e-2:
-        return Row(name, "same")
-    return Row(name, "differs", {0.0: "no", -1.0: "wrong sign"}.get(round(factor, 2) + 0.0, f"{factor * expected:.4g}"))
-
-
-def gae_rows(search: Search, value: Fit | None, policy: Fit | None) -> list[Row]:
-    own = value and value.chosen["returns"] == OWN
-    known = [fit for fit in (value, policy) if fit and fit.chosen["returns"] != OWN]
-    rows = []
-    for name in search.of_gae:
-        if len(known) == 2 and name != "returns" and value.chosen[name] != policy.chosen[name]:
-            rows += deviation(search, value, name, "for the value: ")
-            rows += deviation(search, policy, name, "for the policy: ")
-        elif known and (name != "returns" or known[0] is value):
-            rows += deviation(search, known[0], name)
-    if own:
-        note = f"like no variant that is known; {where_returns_are_right(search)}"
-        rows.append(Row("core-5 returns", "differs", note))
-    elif not known:
-        rows.append(Row(GAE, "differs", "not told, since neither the policy's gradients nor the value's are known"))
-    return rows or [Row(GAE, "same", f"{len(search.every)} steps to {max(fit.error for fit in known):.0e}")]
-
-
-def policy_rows(search: Search, fit: Fit | None, how: str) -> list[Row]:
-    if fit is None:
-        return [Row("core-7 core-8 policy's gradients", "differs", "like no variant that is known, in no step")]
-    found = {name: deviation(search, fit, name) for name in OF_POLICY if name != "clip range" or how == "all"}
-    rows = found.pop("advantages") or [Row(TAGS["advantages"], "same")]
-    loss = [row for some in found.values() for row in some]
-    factor = fit.factors["policy"]
-    if how == "first":
-        size = "right" if abs(factor - 1) < 1e-2 else f"{factor:.4g} times as large"
-        note = f"like no variant that is known; {size} where the ratio is 1"
-        loss.append(Row(TAGS["policy loss"], "differs", note))
-    elif abs(factor) < 1e-2:
-        says = "no gradient, as where normalized advantages (M, 1) meet ratios (M,): their mean is 0"
-        loss.append(Row(TAGS["policy loss"], "differs", says))
-    elif abs(factor - 1) > 1e-2:
-        loss.append(factor_row(TAGS["policy loss"], factor, 1.0))
-    elif not loss:
-        some = search.every[:: max(1, len(search.every) // 9)]
-        beyond = np.mean([search.replay.beyond(i, fit.chosen) for i in some])
-        loss = [Row(TAGS["policy loss"], "same", f"{beyond:.0%} of ratios beyond the clip range")]
-    return rows + loss + [factor_row("core-10 entropy bonus", fit.factors["entropy"], search.replay.hyper["ent_coef"])]
-
-
-def value_rows(search: Search, fit: Fit | None, how: str) -> list[Row]:
-    if fit is None:
-        return [Row(TAGS["value loss"], "differs", "like no variant that is known, in no step")]
-    rows = [row for name in ("value loss", "value's shape") for row in deviation(search, fit, name)]
-    if how == "first":
-        rows.append(Row(TAGS["value loss"], "differs", "like no variant that is known; right in rollouts' first steps"))
-    rows = rows or [Row(TAGS["value loss"], "same", "given the returns that it has" if how == "own" else "")]
-    return [*rows, factor_row("core-10 value scale", fit.factors["value"], 0.5)]
-
-
-def shared_rows(search: Search, predicted: list) -> list[Row]:
-    """Of layers that both losses reach."""
-    replay = search.replay
-    if not any(name.startswith(("shared", "lstm")) for name in replay.record["initial"]):
-        return []
-    worst = max(far(replay.fresh(i), predicted[i]) for i in search.every)
-    if worst < TOLERANCE:
-        return [Row("core-13 shared layers", "same")]
-    return [Row("core-13 shared layers", "differs", "not the sum of policy's and value's gradients")]
-
-
-def losses(replay: Replay) -> list[Row]:
-    """The rows of what makes a step's gradients."""
-    search = Search(replay)
-    unknown = None
-    if not replay.inputs_known:
-        unknown = "the observations aren't known"
-    elif replay.late_resets and "actions" not in replay.steps[0]:
-        unknown = "the actions of the steps that only begin an episode aren't known: set spy.actions"
-    elif any(min(batch) < 0 for batch in replay.minibatches):
-        unknown = "minibatches have observations that aren't the rollout's"
-    elif len(replay.steps) % replay.U:
-        unknown = "the number of steps isn't the same in all rollouts"
-    if unknown:
-        row = Row("core-5 to core-10 gradients", "not there", f"not replayed: {unknown}")
-        return [row, clip(replay, search.switches), *one_backward_pass(replay)]
-    value, value_how = search.of_value()
-    policy, policy_how = search.of_policy(value)
-    rows = gae_rows(search, value, policy) + policy_rows(search, policy, policy_how)
-    rows += value_rows(search, value, value_how)
-    predicted = None
-    if value_how == policy_how == "all":
-        chosen = value.chosen | {name: policy.chosen[name] for name in OF_POLICY}
-        factors = policy.factors | value.factors
-        predicted = [replay.gradients(i, chosen, factors) for i in range(len(replay.steps))]
-        rows += shared_rows(search, predicted)
-    rows += [clip(replay, search.switches, predicted), *one_backward_pass(replay)]
-    if predicted and abs(policy.factors["policy"]) > 1e-2:
-        rows += search.undecided(policy, value)
-    return rows
+def zero_grad(replay: Replay) -> Row:
+    """Whether gradients of earlier steps are added to those of a step, or none are left when the optimizer steps."""
+    added = sum(far(step["unclipped"], replay.fresh(i)) > TOLERANCE for i, step in enumerate(replay.steps))
+    wrong = [f"missing: {added} of {len(replay.steps)} steps have gradients of earlier ones added"] if added else []
+    if not any(np.any(x) for step in replay.steps for x in step["gradients"].values()):
+        wrong.append("after backward: all gradients are 0 when the optimizer steps")
+    return compare("", "zero_grad", wrong)
 
 
 def report(record: dict) -> list[Row]:
     """A row for each detail that a record shows."""
     replay = Replay(record)
-    rows = [replay.rollouts()]
+    rows = [rollouts(replay)]
     if not replay.complete:
         return rows
-    if record.get("own_networks"):
-        rows.append(replay.initialization())
-    rows += [replay.parameters(), replay.number_of_steps()]
-    if rows[-2].verdict == "differs" or (record["kind"] == "gaussian" and "log_std" not in record["initial"]):
-        return rows  # then there is nothing to replay
-    rows.append(replay.observations())
-    rows += [replay.split(), replay.annealing(), replay.optimizer(), replay.seen_again()]
-    rows += [row for row in [replay.stored_actions()] if row]
-    return rows + losses(replay)
+    if record.get("own"):
+        rows.append(initialization(record["own"]))
+    of_networks = networks(record)
+    wanted = replay.U * replay.hyper["epochs"] * replay.hyper["minibatches"]
+    steps = f"{len(replay.steps)} of {wanted}"
+    rows += [of_networks, compare("", "steps", [steps] if len(replay.steps) != wanted else [], steps)]
+    rows += [
+        minibatches(replay),
+        annealing(replay),
+        adam(replay),
+        observations(replay),
+        zero_grad(replay),
+        clip(replay),
+    ]
+    unknown = {
+        "some parameters are shared, or aren't the reference's": of_networks.verdict == "differs",
+        "the number of steps isn't the same in all rollouts": len(replay.steps) % (replay.U * replay.hyper["epochs"]),
+        "minibatches aren't known": any(min(batch) < 0 for batch in replay.minibatches),
+    }
+    if not any(unknown.values()):
+        rows += [first_ratio(replay), *stored_actions(replay)]
+    unknown["the observations aren't known"] = not replay.inputs_known
+    why = [says for says, is_so in unknown.items() if is_so]
+    return rows + ([Row("core-5 to core-10", "gradients", "not there", why[0])] if why else Search(replay).rows())

@@ -13,7 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 
 GAE_SWITCHES = {
-    "time limits": ["end", "bootstrap", "value of the next episode", "value of the current observation"],
+    "time limits": [
+        "as an end", "bootstrapped", "flow on into the next episode", "value of the next episode", "V(s) of before",
+    ],
     "true ends": ["end", "value of the next episode", "value of the last observation"],
     "trace": ["cut", "leaks at limits", "leaks at all ends"],
     "after the rollout": ["value, unless it ended", "value, though it ended", "zero", "value of the last step"],
@@ -31,16 +33,15 @@ GAE_SWITCHES = {
 UPDATE_SWITCHES = {
     "advantages": [
         "population std", "sample std", "not normalized", "divided alone", "mean taken off alone",
-        "rollout's population std", "rollout's sample std", "each environment's population std",
-        "each environment's sample std",
+        "population std of the rollout", "sample std of the rollout", "population std of each environment",
+        "sample std of each environment",
     ],
     "policy loss": [
         "clipped", "not clipped", "max in place of min", "clipped term alone", "ratio upside down",
         "advantages (M, 1) against ratios (M,)",
     ],
     "value loss": [
-        "larger of both", "not clipped", "clipped value alone", "smaller of both", "smooth L1",
-        "squared error up to 10",
+        "larger of both", "not clipped", "clipped alone", "smaller of both", "smooth L1", "squared error up to 10",
     ],
     "value's shape": ["as the returns'", "(M, 1) against (M,)", "(M, 1), as old values, against (M,)"],
     "value scale": ["1/2", "1"],
@@ -57,6 +58,16 @@ STATISTICS_SWITCHES = {
     "variance": ["population", "sample"],
     "statistics": ["shared", "per environment"],
 }
+TRAINING_SWITCHES = {
+    "rewards": ["scaled, clipped", "scaled", "clipped", "scaled per environment", "as they are"],
+    "LSTM": ["as it should be", "never reset", "learning starts from zeros"],
+    "late resets": ["left out", "learned from"],
+    "values and advantages": ["once", "anew in each epoch"],
+    "old log-probs": ["of acting", "anew in each epoch", "anew in each step"],
+    "clip range": ["constant", "annealed"],
+    "masks": ["used", "ignored when learning"],
+}
+SPLIT_SWITCHES = {"minibatches": ["drawn anew", "the same in each epoch", "in order of time", "with replacement"]}
 
 
 def defaults(switches: dict) -> dict:
@@ -74,21 +85,32 @@ def by_deviations(switches, most, start=None):
                 yield start | dict(zip(names, choices))
 
 
-def describe(chosen, switches):
-    return ", ".join(f"{name} {choice}" for name, choice in chosen.items() if choice != switches[name][0])
+def describe(chosen, start):
+    """The choices that differ from `start`."""
+    return ", ".join(f"{name} {choice}" for name, choice in chosen.items() if choice != start[name])
 
 
 # ---------------------------------------------------------------------------------------------------------- Advantages
 def shifted(flags, before, how):
     """The flags (T, N) that a wrong index reads. `before` (N,) are those of the step before the rollout."""
+    flags = flags.astype(bool)
     if how == "of the step after":
         return np.concatenate([flags[1:], flags[-1:]])
     if how == "of this step":
         return flags
-    earlier = np.concatenate([before[None], flags[:-1]])
+    earlier = np.concatenate([before[None].astype(bool), flags[:-1]])
     if how.endswith("the last right"):
         earlier[-1] = flags[-1]
     return earlier
+
+
+def discounted_sum(x, factors, last):
+    """y[t] = x[t] + factors[t] y[t + 1], where the last step is followed by `last`."""
+    y = np.zeros_like(x)
+    for t in reversed(range(len(x))):
+        last = x[t] + factors[t] * last
+        y[t] = last
+    return y
 
 
 def gae(
@@ -98,52 +120,38 @@ def gae(
     the rollout. final_values[t] are the values of the last observation of an episode that ended in step t. `before`:
     terminated and truncated (N,) of the step before the rollout; only a variant reads them."""
     chosen = defaults(GAE_SWITCHES) | (switches or {})
-    T, N = rewards.shape
+    zeros = np.zeros_like(last_values)
+    if before is None:
+        before = (zeros + chosen["done flags"].endswith("with the first marked"), zeros)
+    ends = shifted(terminated, before[0], chosen["done flags"])
+    limits = shifted(truncated, before[1], chosen["done flags"]) & ~ends
+    if chosen["after the rollout"] == "value, though it ended":
+        ends, limits = ends.copy(), limits.copy()
+        ends[-1] = limits[-1] = False
+    after = {"zero": zeros, "value of the last step": values[-1]}.get(chosen["after the rollout"], last_values)
+    next_values = np.concatenate([values[1:], after[None]])
+    at_limit = {"bootstrapped": final_values, "V(s) of before": values, "as an end": np.zeros_like(values)}
+    at_end = {"value of the last observation": final_values, "value of the next episode": next_values}
+    following = np.where(limits, at_limit.get(chosen["time limits"], next_values), next_values)
+    following = np.where(ends, at_end.get(chosen["true ends"], 0.0), following)
+    goes_on = ~(ends | limits)
+    if chosen["trace"] == "leaks at all ends":
+        goes_on = np.ones_like(ends)
+    elif chosen["trace"] == "leaks at limits" or chosen["time limits"] == "flow on into the next episode":
+        goes_on = ~ends
     if chosen["lambda"] != "as given":
         gae_lambda = float(chosen["lambda"])
-    first = float(chosen["done flags"].endswith("with the first marked"))
-    before = before or (np.full(N, first), np.zeros(N))
-    terminated = shifted(terminated.astype(bool), before[0].astype(bool), chosen["done flags"])
-    truncated = shifted(truncated.astype(bool), before[1].astype(bool), chosen["done flags"])
-    after = {"zero": np.zeros(N), "value of the last step": values[-1]}.get(chosen["after the rollout"], last_values)
-    next_values = np.concatenate([values[1:], after[None]])
-    gamma_in_delta = 1.0 if chosen["gamma"] == "not in delta" else gamma
-    gamma_in_trace = 1.0 if chosen["gamma"] == "not in the trace" else gamma
-    advantages, deltas, discounted, with_last = np.zeros((4, T, N))
-    advantage, reward_to_go, return_to_go = np.zeros(N), np.zeros(N), after
-    for t in reversed(range(T)):
-        ends = terminated[t]
-        limits = truncated[t] & ~ends
-        if chosen["after the rollout"] == "value, though it ended" and t == T - 1:
-            ends = limits = np.zeros(N, bool)
-        at_limit = {
-            "end": np.zeros(N),
-            "bootstrap": final_values[t],
-            "value of the next episode": next_values[t],
-            "value of the current observation": values[t],
-        }[chosen["time limits"]]
-        at_end = {
-            "end": np.zeros(N),
-            "value of the next episode": next_values[t],
-            "value of the last observation": final_values[t],
-        }[chosen["true ends"]]
-        following = np.where(ends, at_end, np.where(limits, at_limit, next_values[t]))
-        goes_on = ~(ends | limits)
-        if chosen["trace"] == "leaks at limits":
-            goes_on = ~ends
-        if chosen["trace"] == "leaks at all ends":
-            goes_on = np.ones(N)
-        deltas[t] = rewards[t] + gamma_in_delta * following - values[t]
-        advantages[t] = advantage = deltas[t] + gamma_in_trace * gae_lambda * goes_on * advantage
-        discounted[t] = reward_to_go = rewards[t] + gamma * ~(ends | limits) * reward_to_go
-        with_last[t] = return_to_go = rewards[t] + gamma * ~(ends | limits) * return_to_go
+    deltas = rewards + (1.0 if chosen["gamma"] == "not in delta" else gamma) * following - values
+    decay = gae_lambda if chosen["gamma"] == "not in the trace" else gamma * gae_lambda
+    advantages = discounted_sum(deltas, decay * goes_on, zeros)
+    cut = gamma * ~(ends | limits)
     returns = {
         "advantages + values": advantages + values,
         "normalized advantages + values": normalize(advantages, "population std") + values,
         "normalized advantages (sample std) + values": normalize(advantages, "sample std") + values,
         "advantages alone": advantages,
-        "discounted rewards": discounted,
-        "discounted rewards and the last value": with_last,
+        "discounted rewards": discounted_sum(rewards, cut, zeros),
+        "discounted rewards and the last value": discounted_sum(rewards, cut, after),
         "one step's": deltas + values,
     }
     return advantages, returns[chosen["returns"]]
@@ -151,8 +159,8 @@ def gae(
 
 def normalize(advantages, how):
     """Advantages (M,), or (T, N) if each environment has statistics of its own."""
-    axis = 0 if how.startswith("each environment's") else None
-    std = advantages.std(axis, ddof=1 if how.endswith("sample std") else 0) + 1e-8
+    axis = 0 if how.endswith("of each environment") else None
+    std = advantages.std(axis, ddof=int(how.startswith("sample"))) + 1e-8
     if how == "not normalized":
         return advantages
     if how == "divided alone":
@@ -162,9 +170,36 @@ def normalize(advantages, how):
     return (advantages - advantages.mean(axis)) / std
 
 
+def split(size, minibatches, epochs, how="drawn anew", seed=1):
+    """The samples of each minibatch, as drawn for a rollout of `size`: a list of lists for each epoch."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.permutation(size)
+    indices = []
+    for _ in range(epochs):
+        order = {
+            "drawn anew": rng.permutation(size),
+            "the same in each epoch": drawn,
+            "in order of time": np.arange(size),
+            "with replacement": rng.integers(0, size, size),
+        }[how]
+        indices.append(np.array_split(order, minibatches))
+    return indices
+
+
+def describe_split(indices, size):
+    """What is to be said of a split: in each epoch, how often each sample is drawn and how large minibatches are;
+    whether an epoch has the minibatches of the one before, and whether it is in order of time."""
+    counts = np.array([np.bincount(np.concatenate(epoch), minlength=size) for epoch in indices])
+    sizes = [[len(batch) for batch in epoch] for epoch in indices]
+    as_sets = [sorted(sorted(int(sample) for sample in batch) for batch in epoch) for epoch in indices]
+    repeated = [float(one == other) for one, other in itertools.pairwise(as_sets)]
+    in_order = [float((np.diff(np.concatenate(epoch)) > 0).all()) for epoch in indices]
+    return {"counts": counts, "sizes": np.array(sizes), "repeated": np.array(repeated), "in_order": np.array(in_order)}
+
+
 # ------------------------------------------------------------------------------------------------------------ Networks
 def layers_of(weights, part):
-    """The weights and biases of "policy" or "value", from the first layer to the last."""
+    """The weights and biases of "shared", "policy" or "value", from the first layer to the last."""
     count = sum(name.startswith(part) and name.endswith("weight") for name in weights)
     return [(weights[f"{part}.{i}.weight"], weights[f"{part}.{i}.bias"]) for i in range(count)]
 
@@ -193,37 +228,23 @@ def backward(weights, part, inputs, d_out):
     return gradients, d_out
 
 
-def by_first_layer(weights, part, inputs):
-    """Derivatives of a network's single output by the outputs of its first layer, (M, H)."""
-    layers = layers_of(weights, part)
-    slopes = np.ones((len(inputs[0]), 1))
-    for i in reversed(range(1, len(layers))):
-        slopes = slopes @ layers[i][0] * (1 - inputs[i] ** 2)
-    return slopes
-
-
 def lstm_forward(weights, x, dones, state, resets=True):
-    """Hidden states (T, n, H) at inputs (T, n, D). dones (T, n) mark the first observations of episodes, at which the
-    state (2, n, H) is made zero. Also what the backward pass needs."""
-
-    def sigmoid(z):
-        return 1 / (1 + np.exp(-z))
-
-    h, c = state
-    hidden, kept = [], []
+    """The states after each step (T, 2, n, H), hidden and cell, at inputs (T, n, D); and what the backward pass needs.
+    dones (T, n) mark the first observations of episodes, at which the state (2, n, H) is made zero."""
+    states, kept = [], []
     for t in range(len(x)):
         keep = 1.0 - dones[t][:, None] * resets
-        h, c = h * keep, c * keep
+        h, c = state * keep
         gates = x[t] @ weights["lstm.weight_ih"].T + weights["lstm.bias_ih"]
         gates = gates + h @ weights["lstm.weight_hh"].T + weights["lstm.bias_hh"]
-        i, f, g, o = np.split(gates, 4, axis=1)
-        i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
-        h_before, c_before = h, c
-        c = f * c + i * g
-        h = o * np.tanh(c)
-        hidden.append(h)
-        kept.append((h_before, c_before, i, f, g, o, c, keep))
-    return np.array(hidden), kept, np.array([h, c])
+        z_i, z_f, z_g, z_o = np.split(gates, 4, axis=1)
+        i, f, o = 1 / (1 + np.exp(-np.array([z_i, z_f, z_o])))
+        g = np.tanh(z_g)
+        cell = f * c + i * g
+        state = np.array([o * np.tanh(cell), cell])
+        states.append(state)
+        kept.append((h, c, i, f, g, o, cell, keep))
+    return np.array(states), kept
 
 
 def lstm_backward(weights, x, kept, d_hidden):
@@ -233,16 +254,16 @@ def lstm_backward(weights, x, kept, d_hidden):
     d_h = np.zeros_like(d_hidden[0])
     d_c = np.zeros_like(d_h)
     for t in reversed(range(len(x))):
-        h_before, c_before, i, f, g, o, c, keep = kept[t]
+        h, c, i, f, g, o, cell, keep = kept[t]
         d_h = d_h + d_hidden[t]
-        d_c = d_c + d_h * o * (1 - np.tanh(c) ** 2)
+        d_c = d_c + d_h * o * (1 - np.tanh(cell) ** 2)
         d_i = d_c * g * i * (1 - i)
-        d_f = d_c * c_before * f * (1 - f)
+        d_f = d_c * c * f * (1 - f)
         d_g = d_c * i * (1 - g**2)
-        d_o = d_h * np.tanh(c) * o * (1 - o)
+        d_o = d_h * np.tanh(cell) * o * (1 - o)
         d_gates = np.concatenate([d_i, d_f, d_g, d_o], axis=1)
         gradients["lstm.weight_ih"] += d_gates.T @ x[t]
-        gradients["lstm.weight_hh"] += d_gates.T @ h_before
+        gradients["lstm.weight_hh"] += d_gates.T @ h
         gradients["lstm.bias_ih"] += d_gates.sum(0)
         gradients["lstm.bias_hh"] += d_gates.sum(0)
         d_h = d_gates @ weights["lstm.weight_hh"] * keep
@@ -265,8 +286,8 @@ def categorical(logits, actions, nvec, masks=None, how="sum"):
     start = 0
     for component, size in enumerate(nvec):
         part = slice(start, start + size)
-        shifted = logits[:, part] - logits[:, part].max(1, keepdims=True)
-        log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+        moved = logits[:, part] - logits[:, part].max(1, keepdims=True)
+        log_p = moved - np.log(np.exp(moved).sum(1, keepdims=True))
         p = np.exp(log_p)
         one_hot = np.eye(size)[actions[:, component]]
         h = -(p * log_p).sum(1)
@@ -299,22 +320,20 @@ def gaussian(mean, log_std, actions, how="sum"):
 
 # -------------------------------------------------------------------------------------------------- Loss and gradients
 def policy_loss(log_prob, old, advantages, clip_coef, how):
-    """The loss, its derivatives by log_prob (M,), and the ratios."""
+    """The loss, and its derivatives by log_prob (M,)."""
     direction = -1.0 if how == "ratio upside down" else 1.0
     ratio = np.exp(direction * (log_prob - old))
     if how == "advantages (M, 1) against ratios (M,)":
         advantages = advantages[:, None]
     plain = advantages * ratio
     clipped = advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
-    objective, active = np.minimum(plain, clipped), plain <= clipped
-    if how == "not clipped":
-        objective, active = plain, np.full(plain.shape, True)
-    elif how == "max in place of min":
-        objective, active = np.maximum(plain, clipped), plain >= clipped
-    elif how == "clipped term alone":
-        objective, active = clipped, plain == clipped
+    objective, active = {
+        "not clipped": (plain, np.full(plain.shape, True)),
+        "max in place of min": (np.maximum(plain, clipped), plain >= clipped),
+        "clipped term alone": (clipped, plain == clipped),
+    }.get(how, (np.minimum(plain, clipped), plain <= clipped))
     slope = -direction * np.where(active, plain, 0.0) / plain.size
-    return -objective.mean(), slope.reshape(-1, len(ratio)).sum(0), ratio
+    return -objective.mean(), slope.reshape(-1, len(ratio)).sum(0)
 
 
 def value_loss(value, old, returns, clip_coef, how, shape="as the returns'"):
@@ -325,28 +344,21 @@ def value_loss(value, old, returns, clip_coef, how, shape="as the returns'"):
     if shape.startswith("(M, 1), as old values"):
         old = old[:, None]
     error = value - returns
-    square, slope = error**2, 2 * error
     clipped_error = old + (value - old).clip(-clip_coef, clip_coef) - returns
+    square, clipped = error**2, clipped_error**2
     clipped_slope = 2 * clipped_error * (np.abs(value - old) <= clip_coef)
-    if how == "larger of both":
-        slope = np.where(clipped_error**2 > square, clipped_slope, slope)
-        square = np.maximum(square, clipped_error**2)
-    elif how == "smaller of both":
-        slope = np.where(clipped_error**2 < square, clipped_slope, slope)
-        square = np.minimum(square, clipped_error**2)
-    elif how == "clipped value alone":
-        square, slope = clipped_error**2, clipped_slope
-    elif how == "smooth L1":
-        small = np.abs(error) < 1
-        square = np.where(small, error**2, 2 * np.abs(error) - 1)
-        slope = np.where(small, 2 * error, 2 * np.sign(error))
-    elif how == "squared error up to 10":
-        slope = np.where(square > 10, 0.0, slope)
-        square = square.clip(0, 10)
+    square, slope = {
+        "larger of both": (np.maximum(square, clipped), np.where(clipped > square, clipped_slope, 2 * error)),
+        "smaller of both": (np.minimum(square, clipped), np.where(clipped < square, clipped_slope, 2 * error)),
+        "not clipped": (square, 2 * error),
+        "clipped alone": (clipped, clipped_slope),
+        "smooth L1": (np.where(square < 1, square, 2 * np.abs(error) - 1), 2 * error.clip(-1, 1)),
+        "squared error up to 10": (square.clip(0, 10), np.where(square > 10, 0.0, 2 * error)),
+    }[how]
     return 0.5 * square.mean(), 0.5 * slope.reshape(M, -1).sum(1) / square.size
 
 
-def clip_gradients(gradients, limit, how):
+def clip_gradients(gradients, limit, how="joint"):
     if how == "each number apart":
         return {name: gradient.clip(-limit, limit) for name, gradient in gradients.items()}
     actor = [name for name in gradients if not name.startswith("value")]
@@ -355,10 +367,14 @@ def clip_gradients(gradients, limit, how):
     groups["each parameter apart"] = [[name] for name in gradients]
     clipped = dict(gradients)
     for group in groups[how]:
-        norm = np.sqrt(sum((gradients[name] ** 2).sum() for name in group))
+        norm = norm_of(gradients[name] for name in group)
         for name in group:
             clipped[name] = gradients[name] * min(1.0, limit / (norm + 1e-6))
     return clipped
+
+
+def norm_of(gradients):
+    return np.sqrt(sum((gradient**2).sum() for gradient in gradients))
 
 
 def features(weights, x):
@@ -374,12 +390,13 @@ def values_of(weights, x):
 
 
 def evaluate(weights, batch, kind, how="sum"):
-    """Log-probs, entropies and values (M,) of a batch, with what the backward pass needs."""
+    """Log-probs, entropies and values (M,) of a batch, with what the backward pass needs. A batch with a `state` (2, n,
+    H) is a sequence through an LSTM."""
     x, kept = batch["observations"], None
-    if "lstm.weight_ih" in weights:
+    if "state" in batch:
         sequences = x.reshape(*batch["dones"].shape, -1)
-        hidden, kept, _ = lstm_forward(weights, sequences, batch["dones"], batch["state"], batch.get("resets", True))
-        x = hidden.reshape(len(x), -1)
+        states, kept = lstm_forward(weights, sequences, batch["dones"], batch["state"], batch["resets"])
+        x = states[:, 0].reshape(len(x), -1)
     x, shared_inputs = features(weights, x)
     outputs, policy_inputs = forward(weights, "policy", x)
     values, value_inputs = forward(weights, "value", x)
@@ -410,52 +427,50 @@ def backpropagate(weights, batch, kind, seen, by_log_prob, by_entropy, by_value)
     gradients |= of_policy | of_value
     if seen.inputs["shared"]:
         by_shared = by_features * (1 - seen.features**2)
-        of_shared, by_features = backward(weights, "shared", seen.inputs["shared"], by_shared)
+        of_shared, _ = backward(weights, "shared", seen.inputs["shared"], by_shared)
         gradients |= of_shared
-    if seen.kept is not None:
+    if seen.kept:
         shape = batch["dones"].shape
         sequences = batch["observations"].reshape(*shape, -1)
         gradients |= lstm_backward(weights, sequences, seen.kept, by_features.reshape(*shape, -1))
     return gradients
 
 
-def terms(weights, batch, hyper, kind, switches):
-    """What evaluate says, the three terms of the loss, each with its derivatives by log-probs, entropies or values, and
-    the ratios. batch: observations (M, D), actions, log_probs, values, advantages, returns."""
-    chosen = defaults(UPDATE_SWITCHES) | switches
+def terms(weights, batch, hyper, kind, chosen):
+    """What evaluate says, and the three terms of the loss, each with its derivatives by log-probs, entropies or values.
+    batch: observations (M, D), actions, log_probs, values, advantages, returns."""
     seen = evaluate(weights, batch, kind, chosen["log-prob"])
     advantages = batch["advantages"]
-    if not chosen["advantages"].startswith(("rollout's", "each environment's")):  # then they are normalized already
+    if " of " not in chosen["advantages"]:  # else they were normalized as rollouts
         advantages = normalize(advantages, chosen["advantages"])
     clip_coef, M = hyper["clip_coef"], len(seen.value)
     old = seen.log_prob if batch["log_probs"] is None else batch["log_probs"]
-    loss_p, by_log_prob, ratio = policy_loss(seen.log_prob, old, advantages, clip_coef, chosen["policy loss"])
+    loss_p, by_log_prob = policy_loss(seen.log_prob, old, advantages, clip_coef, chosen["policy loss"])
     loss_v, by_value = value_loss(
         seen.value, batch["values"], batch["returns"], clip_coef, chosen["value loss"], chosen["value's shape"]
     )
     by_entropy = np.full(M, -hyper["ent_coef"] / M)
     losses = {"policy": loss_p, "entropy": -hyper["ent_coef"] * seen.entropy.mean(), "value": hyper["vf_coef"] * loss_v}
     slopes = {"policy": by_log_prob, "entropy": by_entropy, "value": hyper["vf_coef"] * by_value}
-    return seen, losses, slopes, ratio
+    return seen, losses, slopes
 
 
 def update(weights, batch, hyper, kind, switches=None):
-    """One step's loss and gradients."""
+    """One step's loss and clipped gradients, and what the loss was made of."""
     chosen = defaults(UPDATE_SWITCHES) | (switches or {})
-    seen, losses, slopes, ratio = terms(weights, batch, hyper, kind, chosen)
+    seen, losses, slopes = terms(weights, batch, hyper, kind, chosen)
     factors = {
         "policy": 1.0,
         "entropy": {"yes": 1.0, "no": 0.0, "wrong sign": -1.0}[chosen["entropy bonus"]],
         "value": {"1/2": 1.0, "1": 2.0}[chosen["value scale"]],
     }
     gradients = backpropagate(weights, batch, kind, seen, *[factors[name] * slopes[name] for name in factors])
-    norm = np.sqrt(sum((gradient**2).sum() for gradient in gradients.values()))
-    return {
-        "log_prob": seen.log_prob, "entropy": seen.entropy, "value": seen.value, "ratio": ratio,
-        "policy_loss": losses["policy"], "value_loss": losses["value"] / hyper["vf_coef"], "grad_norm": norm,
-        "loss": sum(factors[name] * losses[name] for name in factors),
-        "gradients": clip_gradients(gradients, hyper["max_grad_norm"], chosen["gradient clip"]),
+    parts = {
+        "policy_loss": losses["policy"], "value_loss": losses["value"] / hyper["vf_coef"],
+        "entropy": seen.entropy.mean(), "loss": sum(factors[name] * losses[name] for name in factors),
+        "grad_norm": norm_of(gradients.values()),
     }  # fmt: skip
+    return clip_gradients(gradients, hyper["max_grad_norm"], chosen["gradient clip"]), parts
 
 
 def adam(weights, gradients, state, learning_rate, eps=1e-5, beta1=0.9, beta2=0.999):
@@ -474,11 +489,11 @@ def adam(weights, gradients, state, learning_rate, eps=1e-5, beta1=0.9, beta2=0.
 
 # -------------------------------------------------------------------------------------------------- Running statistics
 class Running:
-    """Mean and variance of all rows so far, (Chan et al. 1979)."""
+    """Mean and variance of all rows so far (Chan et al. 1979)."""
 
-    def __init__(self, shape, first_count, variance="population"):
+    def __init__(self, shape, first_count=1e-4, variance="population"):
         self.mean, self.var, self.count = np.zeros(shape), np.ones(shape), first_count
-        self.ddof = 1 if variance == "sample" else 0
+        self.ddof = int(variance == "sample")
 
     def update(self, rows):
         n, total = len(rows), self.count + len(rows)
@@ -488,7 +503,7 @@ class Running:
         self.mean = self.mean + delta * n / total
         self.count = total
 
-    def root(self, epsilon, where):
+    def root(self, epsilon=1e-8, where="inside the root"):
         return np.sqrt(self.var + epsilon) if where == "inside the root" else np.sqrt(self.var) + epsilon
 
 
@@ -515,19 +530,20 @@ def running_normalize(batches, switches=None, rollout=1):
     return ((batches - means) / roots).clip(-chosen["clip"], chosen["clip"]), means, roots
 
 
-def scale_rewards(rewards, dones, gamma, clip=10.0, per_environment=False, scale=True):
+def scale_rewards(rewards, dones, gamma, how="scaled, clipped"):
     """Rewards (T, N) divided by the standard deviation of the discounted returns so far, then clipped."""
-    if not scale:
-        return rewards.clip(-clip, clip)
-    if per_environment:
-        columns = [scale_rewards(rewards[:, [n]], dones[:, [n]], gamma, clip) for n in range(rewards.shape[1])]
+    if how == "scaled per environment":
+        columns = [scale_rewards(rewards[:, [n]], dones[:, [n]], gamma) for n in range(rewards.shape[1])]
         return np.concatenate(columns, axis=1)
-    running = Running((), 1e-4)
-    returns = np.zeros(rewards.shape[1])
-    scaled = []
-    for reward, done in zip(rewards, dones):
-        returns = gamma * returns + reward
-        running.update(returns)
-        scaled.append((reward / np.sqrt(running.var + 1e-8)).clip(-clip, clip))
-        returns = returns * (1 - done)
-    return np.array(scaled)
+    scaled = rewards
+    if how.startswith("scaled"):
+        running = Running(())
+        returns = np.zeros(rewards.shape[1])
+        roots = []
+        for reward, done in zip(rewards, dones):
+            returns = gamma * returns + reward
+            running.update(returns)
+            roots.append(running.root())
+            returns = returns * (1 - done)
+        scaled = rewards / np.array(roots)[:, None]
+    return scaled.clip(-10, 10) if how.endswith("clipped") else scaled

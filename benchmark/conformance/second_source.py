@@ -1,8 +1,6 @@
 """The numbers of vectors.json again, from torch in float64: autograd, its distributions, optimizer and LSTM; sums
 written out where reference.py goes step by step. tests/test_conformance.py compares the two."""
 
-import itertools
-
 import torch
 from torch import distributions, nn
 
@@ -21,13 +19,25 @@ def gae(i):
     for n in range(N):
         ends, limits = i["terminated"][:, n] == 1, i["truncated"][:, n] == 1
         following = torch.cat([i["values"][1:, n], i["last_values"][n : n + 1]])
-        following = torch.where(limits, i["final_values"][:, n] * (i["time_limits"] == "bootstrap"), following)
+        following = torch.where(limits, i["final_values"][:, n] * (i["time_limits"] == "bootstrapped"), following)
         following = torch.where(ends, 0.0, following)
         delta = i["rewards"][:, n] + i["gamma"] * following - i["values"][:, n]
         goes_on = (~(ends | limits)).double()[:-1]
         system = torch.eye(T).double() - torch.diag(i["gamma"] * i["gae_lambda"] * goes_on, 1)
         advantages[:, n] = torch.linalg.solve(system, delta)
     return {"advantages": advantages, "returns": advantages + i["values"]}
+
+
+def split(i):
+    """Of indices drawn by torch."""
+    size, minibatches = i["size"], i["minibatches"]
+    epochs = torch.stack([torch.randperm(size) for _ in range(i["epochs"])])
+    sizes = [[len(batch) for batch in epoch.split(size // minibatches)] for epoch in epochs]
+    repeated = [float(torch.equal(one, other)) for one, other in zip(epochs, epochs[1:])]
+    in_order = [float(torch.equal(epoch, epoch.sort().values)) for epoch in epochs]
+    counts = [torch.bincount(epoch, minlength=size) for epoch in epochs]
+    found = {"sizes": torch.tensor(sizes), "repeated": torch.tensor(repeated), "in_order": torch.tensor(in_order)}
+    return found | {"counts": torch.stack(counts)}
 
 
 def distribution(outputs, i, log_std=None):
@@ -74,7 +84,7 @@ def loss_of(parameters, i):
 def update(i):
     i = tensors(i)
     parameters = {name: weight.clone().requires_grad_() for name, weight in i["weights"].items()}
-    optimizer = torch.optim.Adam(parameters.values(), eps=i["hyper"]["adam_eps"])
+    optimizer = torch.optim.Adam(parameters.values(), eps=1e-5)
     steps, first = [], None
     for rate in i["hyper"]["learning_rates"].tolist():
         scalars = loss_of(parameters, i)
@@ -135,34 +145,8 @@ def lstm(i):
     return {"hidden": torch.stack(hidden), "state": torch.cat([h, c]).detach()}
 
 
-def initial_weights(i):
-    """Parameters counted layer by layer, as inputs x outputs + outputs."""
-
-    def linear(*sizes):
-        return sum(inputs * outputs + outputs for inputs, outputs in itertools.pairwise(sizes))
-
-    def convolution(inputs, outputs, size):
-        return inputs * outputs * size**2 + outputs
-
-    actions = i["actions"]
-    nature = convolution(4, 32, 8) + convolution(32, 64, 4) + convolution(64, 64, 3) + linear(64 * 7 * 7, 512)
-    impala = linear(32 * 8 * 8, 256) + linear(256, actions) + linear(256, 1)
-    for inputs, depth in ((3, 16), (16, 32), (32, 32)):
-        impala += convolution(inputs, depth, 3) + 4 * convolution(depth, depth, 3)
-    lstm = 4 * 128 * (512 + 128 + 2)
-    mlps = linear(int(i["observation"][0]), 64, 64, actions) + linear(int(i["observation"][0]), 64, 64, 1)
-    counts = {
-        "ppo": mlps,
-        "ppo_continuous_action": mlps + actions,
-        "ppo_atari": nature + linear(512, actions) + linear(512, 1),
-        "ppo_atari_lstm": nature - 3 * 32 * 8**2 + lstm + linear(128, actions) + linear(128, 1),
-        "ppo_procgen": impala,
-    }
-    return {"parameters": {"count": counts[i["script"]]}}
-
-
 def atari(i):
-    """stable-baselines3's wrappers; make_vectors.py takes the numbers from this project's, which are Gymnasium's."""
+    """stable-baselines3's wrappers; vectors.py takes the numbers from this project's, which are Gymnasium's."""
     import scripted_game
     from stable_baselines3.common.atari_wrappers import AtariWrapper
     from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack

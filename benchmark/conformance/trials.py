@@ -20,6 +20,7 @@ import check  # noqa: E402
 import our_scripts  # noqa: E402
 import ours  # noqa: E402
 import ours_numpy  # noqa: E402
+import ours_pictures  # noqa: E402
 import torch  # noqa: E402
 import vectors  # noqa: E402
 
@@ -38,23 +39,17 @@ TURN_ON = {"plus-1": {"bootstrap_truncated": True}, "aux-1": {"anneal_clip": Tru
 SIZES = {"num_envs": 3, "num_steps": 6, "minibatches": 2, "epochs": 2, "updates": 24, "gamma": 0.9, "clip_coef": 0.1}
 
 
-def flagged(script: str, change=None, **options) -> list[str]:
+def flagged(script: str, **options) -> list[check.Result]:
     """What the check says of a training, but what is the same."""
-    adapter = ours_numpy if script.endswith("numpy") else ours
-    arguments = adapter.OPTIONS["record"][script] | options
-    if change:
-        arguments |= {"change": change}
+    adapter = next(one for one in (ours, ours_pictures, ours_numpy) if script in one.OPTIONS["record"])
     with contextlib.redirect_stderr(io.StringIO()):  # tracebacks of scripts that no longer run
-        rows = check.check_record(adapter, arguments)
-        said = [f"{row.detail}: {row.note}" for row in rows if row.verdict == "differs"]
-        for case in vectors.load() if adapter is ours else ():
-            if case["inputs"].get("script") == script or (case["call"] == "atari" and script == "ppo_atari"):
-                verdict, note, _ = check.check_case(ours, case, {})
-                said += [f"{case['tag']} {case['name']}: {note}"] if verdict == "differs" else []
-    return said
+        results = check.check_record(adapter, "", {"name": script} | options)
+        if script == "ppo_atari":
+            results += [check.check_case(adapter, case) for case in vectors.load() if case["call"] == "atari"]
+    return [one for one in results if one.verdict == "differs"]
 
 
-def with_source(script: str, source: str, **options) -> list[str]:
+def with_source(script: str, source: str, **options) -> list[check.Result]:
     """The same of another source of the script."""
     with tempfile.TemporaryDirectory() as folder:
         kept, our_scripts.FOLDER = our_scripts.FOLDER, Path(folder)
@@ -66,26 +61,24 @@ def with_source(script: str, source: str, **options) -> list[str]:
 
 
 def try_ablations() -> int:
-    counts = {"flagged": 0, "named": 0, "tried": 0}
-    flagged_tags, named_tags = set(), set()
+    tags = {case["name"]: case["tag"] for case in vectors.load()}
+    counts = {"tried": 0, "flagged": 0, "named": 0}
+    details = {"flagged": set(), "named": set()}
     for name, ablation in ablate.all_ablations().items():
         if not ablation.diff.is_file():
             continue
-        said = []
-        for script in ablate.hunks(ablation.diff):
-            if script in ours.OPTIONS["record"] | ours_numpy.OPTIONS["record"]:
-                options = TURN_ON.get(ablation.tag, {})
-                said = with_source(script, ablate.changed(ablation, script), **options)
-                break
+        script = next(iter(ablate.hunks(ablation.diff)))
+        said = with_source(script, ablate.changed(ablation, script), **TURN_ON.get(ablation.tag, {}))
+        found = {"flagged": bool(said)}
+        found["named"] = any(ablation.tag in tags.get(one.what, one.what).split() for one in said)
         counts["tried"] += 1
-        named = any(ablation.tag in line.partition(":")[0].split() for line in said)
-        counts["flagged"] += bool(said)
-        counts["named"] += named
-        flagged_tags |= {ablation.tag} if said else set()
-        named_tags |= {ablation.tag} if named else set()
-        mark = "named" if named else "flagged" if said else "missed"
-        print(f"{name:18} {mark:8} {ablation.instead} | {'; '.join(said)[:150]}", flush=True)
-    print(counts, len(flagged_tags), "details flagged,", len(named_tags), "named")
+        for what, is_so in found.items():
+            counts[what] += is_so
+            details[what] |= {ablation.tag} if is_so else set()
+        mark = "named" if found["named"] else "flagged" if said else "missed"
+        notes = "; ".join(f"{one.what}: {one.note}" for one in said)
+        print(f"{name:18} {mark:8} {ablation.instead} | {notes[:150]}", flush=True)
+    print(counts, {what: len(names) for what, names in details.items()}, "details")
     return 0
 
 
@@ -112,13 +105,13 @@ def try_harmless() -> int:
                 assert before in changed, (script, before)
                 changed = changed.replace(before, after)
             alarms[f"{script}, {name}"] = with_source(script, changed)
-        alarms[f"{script}, loss compiled"] = flagged(script, compile_loss)
-        alarms[f"{script}, agent compiled"] = flagged(script, compile_agent)
+        alarms[f"{script}, loss compiled"] = flagged(script, change=compile_loss)
+        alarms[f"{script}, agent compiled"] = flagged(script, change=compile_agent)
         alarms[f"{script}, other sizes"] = flagged(script, **SIZES)
         alarms[f"{script}, another seed"] = flagged(script, seed=7)
         alarms[f"{script}, two threads"] = flagged(script, num_threads=2)
     for name, said in alarms.items():
-        print(f"{name:44} {'; '.join(said) or 'no alarm'}")
+        print(f"{name:44} {'; '.join(one.what for one in said) or 'no alarm'}")
     return int(any(alarms.values()))
 
 

@@ -1,4 +1,9 @@
-"""What the calls of an adapter mean: the outputs that reference.py gives for their inputs, and the variants of each."""
+"""The test vectors: inputs and outputs of each function that an adapter may have, and what known variants return.
+
+    python benchmark/conformance/vectors.py   # draws the inputs anew and writes vectors.json
+
+second_source.py computes the same numbers in another way, and tests/test_conformance.py compares the two.
+"""
 
 import json
 from pathlib import Path
@@ -7,14 +12,83 @@ import numpy as np
 import reference
 
 FILE = Path(__file__).parent / "vectors.json"
-VARIANTS = {  # the switches that a call can show
+OF_MINIBATCHES = [how for how in reference.UPDATE_SWITCHES["advantages"] if " of " not in how]
+VARIANTS = {  # the switches that a function can show
     "gae": reference.GAE_SWITCHES,
-    "update": reference.UPDATE_SWITCHES | {"Adam's epsilon": [1e-5, 1e-8, 1e-7]},
+    "split": reference.SPLIT_SWITCHES,
+    "update": reference.UPDATE_SWITCHES | {"advantages": OF_MINIBATCHES, "Adam's ε": [1e-5, 1e-8, 1e-7]},
     "evaluate_actions": {"log-prob": reference.UPDATE_SWITCHES["log-prob"]},
     "normalize_observations": reference.STATISTICS_SWITCHES,
-    "scale_rewards": {"clip": [10.0, np.inf], "scale": [True, False], "per_environment": [False, True]},
-    "lstm": {"resets": [True, False]},
+    "scale_rewards": {"rewards": reference.TRAINING_SWITCHES["rewards"]},
+    "lstm": {"LSTM": reference.TRAINING_SWITCHES["LSTM"]},
+    "atari": {},
 }
+
+
+# ---------------------------------------------------------------------------------------------------- What is expected
+def expected_choices(case) -> dict:
+    """A choice for each switch."""
+    start = reference.defaults(VARIANTS[case["call"]])
+    return start | ({"time limits": case["inputs"]["time_limits"]} if case["call"] == "gae" else {})
+
+
+def gae(i, chosen):
+    names = ("rewards", "values", "final_values", "terminated", "truncated", "last_values", "gamma", "gae_lambda")
+    advantages, returns = reference.gae(*[i[name] for name in names], chosen)
+    return {"advantages": advantages, "returns": returns}
+
+
+def split(i, chosen):
+    indices = reference.split(i["size"], i["minibatches"], i["epochs"], chosen["minibatches"])
+    return reference.describe_split(indices, i["size"])
+
+
+def update(i, chosen):
+    weights, state, steps, first = i["weights"], {}, [], None
+    batch = i["batch"] | {"observations": np.eye(len(i["batch"]["advantages"]))}
+    for rate in i["hyper"]["learning_rates"]:
+        gradients, parts = reference.update(weights, batch, i["hyper"], i["kind"], chosen)
+        weights = reference.adam(weights, gradients, state, rate, chosen["Adam's ε"])
+        steps.append({"gradients": gradients, "weights": weights})
+        first = first or parts
+    return {"steps": steps, "first_step": first}
+
+
+def evaluate_actions(i, chosen):
+    if "log_std" in i:
+        log_prob, entropy, *_ = reference.gaussian(i["outputs"], i["log_std"], i["actions"], chosen["log-prob"])
+    else:
+        arguments = (i["outputs"], i["actions"], i["nvec"], i.get("masks"), chosen["log-prob"])
+        log_prob, entropy, *_ = reference.categorical(*arguments)
+    return {"log_prob": log_prob, "entropy": entropy}
+
+
+def normalize_observations(i, chosen):
+    return {"outputs": reference.running_normalize(i["observations"], chosen)[0]}
+
+
+def scale_rewards(i, chosen):
+    return {"outputs": reference.scale_rewards(i["rewards"], i["dones"], i["gamma"], chosen["rewards"])}
+
+
+def lstm(i, chosen):
+    state = i["state"] * (chosen["LSTM"] != "learning starts from zeros")
+    states, _ = reference.lstm_forward(
+        i["weights"], i["observations"], i["dones"], state, chosen["LSTM"] != "never reset"
+    )
+    return {"hidden": states[:, 0], "state": states[-1]}
+
+
+def atari(i, chosen):
+    """What our script sees of the game."""
+    import ours_pictures
+
+    return ours_pictures.atari(i)
+
+
+def answer(case, chosen=None) -> dict:
+    """The outputs of a variant, or what is expected."""
+    return globals()[case["call"]](case["inputs"], chosen or expected_choices(case))
 
 
 # ---------------------------------------------------------------------------------------------------- Files and numbers
@@ -38,95 +112,158 @@ def arrays(x):
     return np.array(x) if isinstance(x, list) else x
 
 
-def load():
-    """All cases."""
-    for case in json.loads(FILE.read_text("utf-8")):
-        yield case | {"inputs": arrays(case["inputs"]), "expected": arrays(case["expected"])}
+def load() -> list[dict]:
+    """All cases: name, tag, why, call, inputs, expected."""
+    cases = json.loads(FILE.read_text("utf-8"))
+    return [case | {"inputs": arrays(case["inputs"]), "expected": arrays(case["expected"])} for case in cases]
 
 
 def distance(got, wanted):
-    """The largest difference, in units of the largest number wanted. Arrays of one dict are measured together."""
+    """The largest difference, in units of the largest number wanted. Arrays of one dict are measured together. `got`
+    may leave some out."""
     if isinstance(wanted, list):
         return max(distance(one, other) for one, other in zip(got, wanted, strict=True))
-    if isinstance(wanted, dict) and isinstance(next(iter(wanted.values())), (dict, list)):
+    wanted = {name: wanted[name] for name in wanted if name in got}
+    if isinstance(next(iter(wanted.values())), (dict, list)):
         return max(distance(got[name], wanted[name]) for name in wanted)
-    if not isinstance(wanted, dict):
-        got, wanted = {"": got}, {"": wanted}
     if any(np.shape(got[name]) != np.shape(wanted[name]) for name in wanted):
         return np.inf
     largest = max(np.abs(wanted[name]).max() for name in wanted)
     return float(max(np.abs(got[name] - wanted[name]).max() for name in wanted) / largest)
 
 
-# ---------------------------------------------------------------------------------------------------- What is expected
-def gae(i, switches):
-    names = ("rewards", "values", "final_values", "terminated", "truncated", "last_values", "gamma", "gae_lambda")
-    wanted = {"time limits": i["time_limits"]} | switches
-    advantages, returns = reference.gae(*[i[name] for name in names], wanted)
-    return {"advantages": advantages, "returns": returns}
+# --------------------------------------------------------------------------------------------------------- Drawing them
+rng = np.random.default_rng(2)
 
 
-def update(i, switches):
-    eps = switches.get("Adam's epsilon", i["hyper"]["adam_eps"])
-    weights, state, steps = i["weights"], {}, []
-    batch = i["batch"] | {"observations": np.eye(len(i["batch"]["advantages"]))}
-    for rate in i["hyper"]["learning_rates"]:
-        gradients = reference.update(weights, batch, i["hyper"], i["kind"], switches)["gradients"]
-        weights = reference.adam(weights, gradients, state, rate, eps)
-        steps.append({"gradients": gradients, "weights": weights})
-    return {"steps": steps}
+def draw(*shape, scale=1.0):
+    """Off any grid, so that nothing lies at the border of a clip, where a rounding error would decide."""
+    return np.round(scale * rng.normal(size=shape), 4) + 1e-5
 
 
-def evaluate_actions(i, switches):
-    how = switches.get("log-prob", "sum")
-    if "log_std" in i:
-        log_prob, entropy, *_ = reference.gaussian(i["outputs"], i["log_std"], i["actions"], how)
+def draw_away(center, distance, scale):
+    """Near `center`, but not where distance(x) is 0."""
+    while True:
+        x = np.round(center + scale * rng.normal(size=center.shape), 4)
+        if np.abs(distance(x)).min() > 5e-3:
+            return x
+
+
+def gae_cases():
+    """Environment 0 ends never; 1 has true ends, also in the last step; 2 a time limit; 3 one in the last step."""
+    T, N = 6, 4
+    terminated, truncated = np.zeros((T, N), int), np.zeros((T, N), int)
+    terminated[2, 1] = terminated[5, 1] = truncated[1, 2] = truncated[5, 3] = 1
+    inputs = {
+        "rewards": draw(T, N), "values": draw(T, N), "final_values": draw(T, N), "terminated": terminated,
+        "truncated": truncated, "last_values": draw(N), "gamma": 0.99, "gae_lambda": 0.95, "time_limits": "as an end",
+    }  # fmt: skip
+    why = "An end cuts the value of what follows and the trace, in the last step too."
+    yield "gae", "GAE, true ends", "core-5", why, inputs | {"truncated": np.zeros((T, N), int)}
+    yield "gae", "time limits as ends", "core-5", "baselines treats a time limit as a true end.", inputs
+    why = "The value of the last observation follows; the trace ends."
+    yield "gae", "time limits bootstrapped", "plus-1", why, inputs | {"time_limits": "bootstrapped"}
+
+
+def split_cases():
+    why = "Each sample is drawn once an epoch, in equal minibatches, anew in each epoch."
+    yield "split", "minibatches", "core-6", why, {"size": 24, "minibatches": 4, "epochs": 3}
+
+
+def update_inputs(kind, on_policy, masked=False):
+    M, A = 12, {"discrete": 3, "gaussian": 2, "multidiscrete": 5}[kind]
+    weights = {"policy.0.weight": draw(A, M), "policy.0.bias": draw(A), "value.0.weight": draw(1, M)}
+    weights["value.0.bias"] = draw(1)
+    batch = {"advantages": draw(M, scale=2) + 0.5}
+    if kind == "gaussian":
+        weights["log_std"] = np.round(0.3 * rng.normal(size=A), 3)
+        batch["actions"] = draw(M, A)
+    elif kind == "discrete":
+        batch["actions"] = rng.integers(0, A, M)
     else:
-        log_prob, entropy, *_ = reference.categorical(i["outputs"], i["actions"], i["nvec"], i.get("masks"), how)
-    return {"log_prob": log_prob, "entropy": entropy}
+        batch |= {"actions": np.stack([rng.integers(0, 2, M), rng.integers(0, 3, M)], 1), "nvec": [2, 3]}
+        batch["masks"] = draw_masks(batch["actions"])
+    hyper = {"clip_coef": 0.2, "ent_coef": 0.01, "vf_coef": 0.5, "max_grad_norm": 0.2}
+    hyper["learning_rates"] = [0.17] * 3 if on_policy else [0.02, 0.015, 0.01]
+    now = reference.evaluate(weights, batch | {"observations": np.eye(M)}, kind)
+    batch["values"], batch["log_probs"] = now.value, now.log_prob
+    if not on_policy:
+        batch["values"] = draw_away(now.value, lambda x: np.abs(x - now.value) - 0.2, 0.3)
+        batch["log_probs"] = draw_away(now.log_prob, lambda x: np.abs(np.exp(now.log_prob - x) - 1) - 0.2, 0.25)
+    # Returns are what GAE makes of them, for libraries that compute advantages themselves from rewards and gamma = 0
+    batch["returns"] = batch["advantages"] + batch["values"]
+    return {"kind": kind, "weights": weights, "batch": batch, "hyper": hyper}
 
 
-def normalize_observations(i, switches):
-    return {"outputs": reference.running_normalize(i["observations"], switches)[0]}
+def draw_masks(actions):
+    """Masks (M, 5) of MultiDiscrete([2, 3]) that allow the actions (M, 2)."""
+    masks = rng.random((len(actions), 5)) < 0.65
+    masks[np.arange(len(actions))[:, None], actions + np.array([0, 2])] = True
+    return masks
 
 
-def scale_rewards(i, switches):
-    return {"outputs": reference.scale_rewards(i["rewards"], i["dones"], i["gamma"], **switches)}
+def update_cases():
+    rows = "Row i of the policy's weight is sample i's logits, so its gradient is that of one sample."
+    losses = "core-3 core-7 core-8 core-9 core-10 core-11"
+    first = "As in a rollout's first minibatch, where each ratio is 1; then two more epochs."
+    masks = "A masked value has no probability, no gradient and no share in the entropy."
+    yield "update", "update, Discrete", losses, rows, update_inputs("discrete", on_policy=False)
+    yield "update", "update, Box", f"{losses} cont-1 cont-3", rows, update_inputs("gaussian", on_policy=False)
+    yield "update", "three epochs, Discrete", losses, first, update_inputs("discrete", on_policy=True)
+    yield "update", "update, MultiDiscrete", "multi-1 aux-4", masks, update_inputs("multidiscrete", on_policy=False)
 
 
-def lstm(i, switches):
-    hidden, _, state = reference.lstm_forward(i["weights"], i["observations"], i["dones"], i["state"], **switches)
-    return {"hidden": hidden, "state": state}
+def distribution_cases():
+    call = "evaluate_actions"
+    inputs = {"outputs": draw(6, 4, scale=2), "actions": rng.integers(0, 4, 6), "nvec": [4]}
+    yield call, "log-probs, Discrete", "core-10", "Of a softmax of logits.", inputs
+    inputs = {"outputs": draw(6, 3), "actions": draw(6, 3), "log_std": draw(3, scale=0.3)}
+    yield call, "log-probs, Box", "cont-1 cont-3", "Summed over the components of an action.", inputs
+    actions = np.stack([rng.integers(0, 2, 6), rng.integers(0, 3, 6)], 1)
+    inputs = {"outputs": draw(6, 5, scale=2), "actions": actions, "nvec": [2, 3], "masks": draw_masks(actions)}
+    why = "Summed over the components; a masked value has no probability."
+    yield call, "log-probs, masked", "multi-1 aux-4", why, inputs
 
 
-ANSWERS = {
-    "gae": gae,
-    "update": update,
-    "evaluate_actions": evaluate_actions,
-    "normalize_observations": normalize_observations,
-    "scale_rewards": scale_rewards,
-    "lstm": lstm,
-}
+def sequence_cases():
+    """What goes on from step to step."""
+    observations = draw(40, 3, 2) * [0.05, 20.0] + [0.0, 5.0]
+    observations[38, 1] = [2.0, -900.0]
+    why = "Statistics, which all environments share, take a step in before it is normalized; then comes the clip."
+    yield "normalize_observations", "observations", "cont-6 cont-7", why, {"observations": observations}
+    why = "The first count is 0.0001, so that the first observation comes out as 0.01 times its sign."
+    alone = {"observations": draw(6, 1, 2) + np.array([0.0, 5.0])}
+    yield "normalize_observations", "observations, one environment", "cont-6", why, alone
+    rewards, dones = draw(40, 3, scale=2), np.zeros((40, 3), int)
+    dones[3, 0] = dones[6, 2] = 1
+    rewards[38, 1] = 400.0
+    why = "Divided by the deviation of the discounted returns, which begin anew with an episode. No mean is taken off."
+    yield "scale_rewards", "rewards", "cont-8 cont-9", why, {"rewards": rewards, "dones": dones, "gamma": 0.99}
+    T, N, D, H = 5, 2, 3, 4
+    shapes = {"weight_ih": (4 * H, D), "weight_hh": (4 * H, H), "bias_ih": (4 * H,), "bias_hh": (4 * H,)}
+    weights = {f"lstm.{name}": draw(*shape, scale=0.7) for name, shape in shapes.items()}
+    dones = np.zeros((T, N), int)
+    dones[2, 0] = dones[4, 1] = 1
+    inputs = {"weights": weights, "observations": draw(T, N, D), "dones": dones, "state": draw(2, N, H)}
+    why = "The state is zero before an episode's first observation, in the middle of a sequence too."
+    yield "lstm", "LSTM with resets", "lstm-3 lstm-5", why, inputs
 
 
-def switches_of(call, inputs):
-    """The switches that a case can show, the expected choice first."""
-    switches = dict(VARIANTS.get(call, {}))
-    if "log-prob" in switches:
-        nvec = inputs.get("nvec", inputs.get("batch", {}).get("nvec", [0]))
-        if inputs.get("kind") == "gaussian" or "log_std" in inputs:
-            switches["log-prob"] = reference.UPDATE_SWITCHES["log-prob"]
-        elif len(nvec) > 1:
-            switches["log-prob"] = ["sum", "mean", "mean, entropy too"]
-        else:
-            del switches["log-prob"]
-    if call == "update":  # a batch is one minibatch
-        of_rollouts = ("rollout's", "each environment's")
-        switches["advantages"] = [how for how in switches["advantages"] if not how.startswith(of_rollouts)]
-    if call == "gae":
-        first = inputs["time_limits"]
-        switches["time limits"] = sorted(switches["time limits"], key=lambda choice: choice != first)
-        if not inputs["truncated"].any():
-            del switches["time limits"]
-            switches["trace"] = ["cut", "leaks at all ends"]
-    return switches
+def atari_cases():
+    tags = {"no-ops": "atari-1", "raw actions": "atari-2", "lives": "atari-3", "FIRE": "atari-4"}
+    tags |= {"frames": "atari-5 atari-7", "rewards": "atari-6"}
+    for of, tag in tags.items():
+        yield "atari", f"Atari, {of}", tag, "scripted_game.py describes the game.", {"of": of}
+
+
+def main():
+    lines = []
+    for cases in (gae_cases, split_cases, update_cases, distribution_cases, sequence_cases, atari_cases):
+        for call, name, tag, why, inputs in cases():
+            case = {"name": name, "tag": tag, "why": why, "call": call, "inputs": inputs}
+            lines.append(json.dumps(plain(case | {"expected": answer(case)})))
+    FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,31 +1,29 @@
-"""The scripts without torch, as they are."""
+"""The scripts without torch."""
 
 import numpy as np
 import our_scripts
-import scripted
 
 NAME = "this project's numpy scripts"
-OPTIONS = {"record": {name: {"script": name} for name in ("ppo_numpy", "ppo_continuous_action_numpy")}}
+OPTIONS = {"record": {name: {"name": name} for name in our_scripts.NAMES if name.endswith("numpy")}}
 
 
 def named(parameters):
     """A copy of them by the names of reference.py."""
-    arrays, copy = parameters.state_dict(), {}
-    for part, name in (("policy", "actor"), ("value", "critic")):
-        for i in range(3):
-            for kind in ("weight", "bias"):
-                copy[f"{part}.{i}.{kind}"] = np.array(arrays[f"{name}.{2 * i}.{kind}"], float)
-    if "log_std" in arrays:
-        copy["log_std"] = np.array(arrays["log_std"], float)
+    copy = {}
+    for name, x in parameters.state_dict().items():
+        part, _, rest = name.partition(".")
+        if rest:  # actor.2.weight, say, of the second layer
+            number, _, kind = rest.partition(".")
+            name = f"{ {'actor': 'policy', 'critic': 'value'}[part] }.{int(number) // 2}.{kind}"
+        copy[name] = np.array(x, float)
     return copy
 
 
-def record(script, **options):
-    name, module = script, our_scripts.load_script(script)
-    kind, hyper = our_scripts.KINDS.get(name, "discrete"), our_scripts.hyper_of(name, options)
+def record(name, **options):
+    script = our_scripts.load_script(name)
     steps, acted, seen = [], [], {}
 
-    class Agent(module.Agent):
+    class Agent(script.Agent):
         def get_action(self, obs, noise):
             acted.append(np.array(obs, float))
             return super().get_action(obs, noise)
@@ -38,20 +36,17 @@ def record(script, **options):
             super().backward(*derivatives)
             seen["unclipped"] = named(self.gradients)
 
-    class Adam(module.Adam):
+    class Adam(script.Adam):
         def step(self, gradient):
             step = {"gradients": named(seen["agent"].gradients), "learning_rate": self.param_groups[0]["lr"]}
             super().step(gradient)
             step["weights"] = named(seen["agent"].parameters)
-            steps.append(step | {name: seen[name] for name in ("observations", "actions", "unclipped")})
+            steps.append(step | {key: seen[key] for key in ("observations", "actions", "unclipped")})
 
-    def watch(model, optimizer, envs):
+    def keep(model, optimizer, envs):
         seen["initial"] = named(model)
+        seen["own"] = {key: np.array(x) for key, x in model.state_dict().items()}
 
-    module.Agent, module.Adam = Agent, Adam
-    scripted.ScriptedEnv.scripts.clear()
-    module.train(our_scripts.make_args(module, kind, hyper, options), our_scripts.Run(hyper["updates"], watch))
-    return {
-        "kind": kind, "hyper": hyper, "logs": scripted.ScriptedEnv.logs(), "initial": seen["initial"], "steps": steps,
-        "acted": acted, "normalizes": kind == "gaussian", "own_networks": True,
-    }  # fmt: skip
+    script.Agent, script.Adam = Agent, Adam
+    training = our_scripts.train(name, script, keep, options)
+    return training | {"steps": steps, "acted": acted, "initial": seen["initial"], "own": seen["own"]}

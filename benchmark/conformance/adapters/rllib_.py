@@ -18,31 +18,26 @@ OPTIONS = {"update": {"use_kl_loss=False": {"use_kl_loss": False}, "the same, vf
 
 
 def gae(i):
-    """By environment, cut into episodes, with one row more for each: the observation after its last step."""
+    """With one row more after each episode: the observation after its last step."""
     T, N = i["rewards"].shape
-    advantages = np.zeros((T, N))
+    ended = i["terminated"] | i["truncated"]
+    returns = np.zeros((T, N))
     for n in range(N):
-        ended = (i["terminated"] | i["truncated"])[:, n].astype(bool)
-        start = 0
-        for t in range(T):
-            if not ended[t] and t < T - 1:
-                continue
-            rows = slice(start, t + 1)
-            last = i["final_values"][t, n] if ended[t] else i["last_values"][n]
-            values = np.append(i["values"][rows, n], last)
-            terminated, truncated = np.zeros(len(values)), np.zeros(len(values))
-            terminated[-2], truncated[-2] = i["terminated"][t, n], 1 - i["terminated"][t, n]
-            rewards = np.append(i["rewards"][rows, n], 0.0)
-            targets = compute_value_targets(values, rewards, terminated, truncated, i["gamma"], i["gae_lambda"])
-            advantages[rows, n] = (targets - values)[:-1]
-            start = t + 1
-    return {"advantages": advantages, "returns": advantages + i["values"]}
+        after = np.union1d(np.flatnonzero(ended[:, n]), T - 1) + 1
+        last = [i["final_values"][t - 1, n] if ended[t - 1, n] else i["last_values"][n] for t in after]
+        truncated = np.zeros(T)
+        truncated[after - 1] = 1 - i["terminated"][after - 1, n]
+        columns = [(i["values"][:, n], last), (i["rewards"][:, n], 0.0), (i["terminated"][:, n], 0), (truncated, 0)]
+        columns = [np.insert(column.astype(float), after, rows) for column, rows in columns]
+        targets = compute_value_targets(*columns, i["gamma"], i["gae_lambda"])
+        returns[:, n] = np.delete(targets, after + np.arange(len(after)))
+    return {"advantages": returns - i["values"], "returns": returns}
 
 
 class Linear(TorchRLModule, ValueFunctionAPI):
     def setup(self):
-        width, outputs = self.observation_space.shape[0], 3 if isinstance(self.action_space, gym.spaces.Discrete) else 4
-        self.policy, self.value = torch.nn.Linear(width, outputs), torch.nn.Linear(width, 1)
+        self.policy = torch.nn.Linear(self.observation_space.shape[0], 3)
+        self.value = torch.nn.Linear(self.observation_space.shape[0], 1)
 
     def _forward(self, batch, **kwargs):
         return {Columns.ACTION_DIST_INPUTS: self.policy(batch[Columns.OBS])}
@@ -54,10 +49,10 @@ class Linear(TorchRLModule, ValueFunctionAPI):
 def update(i, **options):
     if i["kind"] != "discrete":
         raise NotImplementedError("only with Discrete actions in this adapter")
-    batch, hyper, M = i["batch"], i["hyper"], len(i["batch"]["returns"])
+    hyper, M = i["hyper"], len(i["batch"]["returns"])
     config = PPOConfig().rl_module(rl_module_spec=RLModuleSpec(module_class=Linear)).training(
         clip_param=hyper["clip_coef"], vf_loss_coeff=hyper["vf_coef"], entropy_coeff=hyper["ent_coef"],
-        grad_clip=hyper["max_grad_norm"], lr=hyper["learning_rates"][0], **options,
+        grad_clip=hyper["max_grad_norm"], **options,
     )  # fmt: skip
     space = gym.spaces.Box(-1, 1, (M,), np.float32)
     learner = config.build_learner(spaces={"default_policy": (space, gym.spaces.Discrete(3))})
@@ -66,18 +61,18 @@ def update(i, **options):
     load(named, i["weights"])
     _, optimizer = learner.get_optimizers_for_module("default_policy")[0]
     spy = Spy(optimizer, named, module.policy)
-    t = {
-        name: torch.as_tensor(x, dtype=torch.int64 if name == "actions" else torch.float32) for name, x in batch.items()
+    batch = {name: torch.as_tensor(x).float() for name, x in i["batch"].items()}
+    rows = {
+        Columns.OBS: torch.eye(M),
+        Columns.ACTIONS: batch["actions"].long(),
+        Columns.ACTION_LOGP: batch["log_probs"],
     }
-    rows = {Columns.OBS: torch.eye(M), Columns.ACTIONS: t["actions"], Columns.ACTION_LOGP: t["log_probs"]}
-    rows |= {"advantages": t["advantages"], "value_targets": t["returns"]}
+    rows |= {"advantages": batch["advantages"], "value_targets": batch["returns"]}
     rows[Columns.ACTION_DIST_INPUTS] = module.policy(torch.eye(M)).detach()
     for rate in hyper["learning_rates"]:
         optimizer.param_groups[0]["lr"] = rate
-        outputs = module.forward_train(rows)
-        loss = learner.compute_loss_for_module(
-            module_id="default_policy", config=learner.config, batch=rows, fwd_out=outputs
-        )
+        given = {"module_id": "default_policy", "config": learner.config, "batch": rows}
+        loss = learner.compute_loss_for_module(**given, fwd_out=module.forward_train(rows))
         gradients = learner.compute_gradients({"default_policy": loss})
         learner.apply_gradients(learner.postprocess_gradients(gradients))
     return {"steps": spy.steps}

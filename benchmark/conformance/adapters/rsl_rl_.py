@@ -11,58 +11,48 @@ from spy import Spy, layers
 from tensordict import TensorDict
 
 NAME = f"rsl_rl {importlib.metadata.version('rsl-rl-lib')}"
-OPTIONS = {
-    "record": {
-        "": {},
-        "normalize_advantage_per_mini_batch=True": {"normalize_advantage_per_mini_batch": True},
-        "use_clipped_value_loss=False": {"use_clipped_value_loss": False},
-        "obs_normalization=True": {"normalizes": True},
-    }
-}
+HYPER, N = scripted.HYPER, scripted.HYPER["num_envs"]
+OPTIONS = {"record": {"": {}, "use_clipped_value_loss=False": {"use_clipped_value_loss": False}}}
+OPTIONS["record"]["normalize_advantage_per_mini_batch=True"] = {"normalize_advantage_per_mini_batch": True}
+OPTIONS["record"]["obs_normalization=True"] = {"obs_normalization": True}
 
 
-def make(hyper, normalizes, options):
+def make(obs_normalization=False, **options):
     """A PPO with linear networks."""
-    width = hyper["num_envs"] * scripted.SHOWN
-    obs = TensorDict({"policy": torch.zeros(hyper["num_envs"], width)}, [hyper["num_envs"]])
+    width = N * scripted.SHOWN
+    obs = TensorDict({"policy": torch.zeros(N, width)}, [N])
     groups = {"actor": ["policy"], "critic": ["policy"]}
     distribution = {"class_name": "GaussianDistribution", "std_type": "log"}
-    common = {"hidden_dims": [1], "obs_normalization": normalizes}
+    common = {"hidden_dims": [1], "obs_normalization": obs_normalization}
     actor = MLPModel(obs, groups, "actor", 2, distribution_cfg=distribution, **common)
     critic = MLPModel(obs, groups, "critic", 1, **common)
     actor.mlp, critic.mlp = torch.nn.Linear(width, 2), torch.nn.Linear(width, 1)
-    storage = RolloutStorage("rl", hyper["num_envs"], hyper["num_steps"], obs, [2])
     return PPO(
-        actor, critic, storage, schedule="fixed", num_learning_epochs=hyper["epochs"], gamma=hyper["gamma"],
-        num_mini_batches=hyper["minibatches"], lam=hyper["gae_lambda"], learning_rate=hyper["learning_rate"],
-        clip_param=hyper["clip_coef"], value_loss_coef=hyper["vf_coef"], entropy_coef=hyper["ent_coef"],
-        max_grad_norm=hyper["max_grad_norm"], **options,
+        actor, critic, RolloutStorage("rl", N, HYPER["num_steps"], obs, [2]), schedule="fixed", gamma=HYPER["gamma"],
+        num_learning_epochs=HYPER["epochs"], num_mini_batches=HYPER["minibatches"], lam=HYPER["gae_lambda"],
+        learning_rate=HYPER["learning_rate"], clip_param=HYPER["clip_coef"], value_loss_coef=HYPER["vf_coef"],
+        entropy_coef=HYPER["ent_coef"], max_grad_norm=HYPER["max_grad_norm"], **options,
     )  # fmt: skip
 
 
-def record(normalizes=False, scale=1.0, shift=0.0, **options):
-    """`scale` and `shift` make observations that are far from 0 and 1."""
-    torch.manual_seed(1)
-    hyper = scripted.HYPER
-    ppo = make(hyper, normalizes, options)
+def record(**options):
+    ppo = make(**options)
     named = layers("policy", ppo.actor.mlp) | layers("value", ppo.critic.mlp)
     named["log_std"] = next(parameter for name, parameter in ppo.actor.named_parameters() if "std" in name)
     spy = Spy(ppo.optimizer, named, ppo.actor.mlp)
-    vector = scripted.ScriptedVector()
+    vector = scripted.make_vector("gaussian")
+    rows, _ = vector.reset()
     ppo.train_mode()
-
-    def as_seen(observations):
-        return TensorDict({"policy": torch.from_numpy(observations) * scale + shift}, [hyper["num_envs"]])
-
-    observations = as_seen(vector.reset())
-    for _ in range(hyper["updates"]):  # as runners/on_policy_runner.py
+    for _ in range(HYPER["updates"]):  # as runners/on_policy_runner.py
         with torch.inference_mode():
-            for _ in range(hyper["num_steps"]):
-                actions = ppo.act(observations)
+            for _ in range(HYPER["num_steps"]):
+                actions = ppo.act(TensorDict({"policy": torch.as_tensor(rows)}, [N]))
                 rows, rewards, terminated, truncated, _ = vector.step(actions.numpy())
-                observations, ended = as_seen(rows), torch.from_numpy(terminated | truncated)
-                limits = torch.from_numpy(truncated).float()
-                ppo.process_env_step(observations, torch.from_numpy(rewards).float(), ended, {"time_outs": limits})
-            ppo.compute_returns(observations)
+                after = TensorDict({"policy": torch.as_tensor(rows)}, [N])
+                limits = {"time_outs": torch.as_tensor(truncated).float()}
+                ended = torch.as_tensor(terminated | truncated)
+                ppo.process_env_step(after, torch.as_tensor(rewards).float(), ended, limits)
+            ppo.compute_returns(after)
         ppo.update()
-    return spy.record(hyper, vector.logs(), "gaussian", normalizes_observations=normalizes)
+    normalizes = "observations" if options.get("obs_normalization") else ""
+    return spy.record(HYPER, scripted.logs(), "gaussian", normalizes=normalizes)

@@ -7,46 +7,47 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 NAME = f"stable-baselines3 {stable_baselines3.__version__}"
+HYPER = scripted.HYPER
+SAME = ("learning_rate", "gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm")
 OPTIONS = {
     "record": {
         "": {},
         "clip_range_vf=0.2": {"clip_range_vf": 0.2},
         "Box, VecNormalize": {"kind": "gaussian"},
-        "linear learning_rate": {"learning_rate": lambda remaining: remaining * scripted.HYPER["learning_rate"]},
+        "linear learning_rate": {"learning_rate": lambda remaining: remaining * HYPER["learning_rate"]},
     }
 }
 
 
-def train(algorithm, kind, **options):
-    hyper = scripted.HYPER
-    scripted.ScriptedEnv.scripts.clear()
-    make = [lambda: scripted.ScriptedEnv(kind, outliers=kind == "gaussian")]
-    env = DummyVecEnv(make * hyper["num_envs"])
+def make(algorithm, kind, policy="MlpPolicy", **options):
+    """A model with linear networks."""
+    env = DummyVecEnv(scripted.makers(kind, outliers=kind == "gaussian"))
     if kind == "gaussian":
-        env = VecNormalize(env, gamma=hyper["gamma"])
-    same = {
-        name: hyper[name] for name in ("learning_rate", "gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm")
-    }
-    model = algorithm(
-        "MlpPolicy", env, n_steps=hyper["num_steps"], n_epochs=hyper["epochs"], clip_range=hyper["clip_coef"],
-        batch_size=hyper["num_envs"] * hyper["num_steps"] // hyper["minibatches"], device="cpu",
-        policy_kwargs={"net_arch": []}, **same | options,
+        env = VecNormalize(env, gamma=HYPER["gamma"])
+    size = HYPER["num_envs"] * HYPER["num_steps"]
+    arguments = {name: HYPER[name] for name in SAME} | {"policy_kwargs": {"net_arch": []}} | options
+    return algorithm(
+        policy, env, n_steps=HYPER["num_steps"], n_epochs=HYPER["epochs"], clip_range=HYPER["clip_coef"],
+        batch_size=size // HYPER["minibatches"], device="cpu", **arguments,
     )  # fmt: skip
+
+
+def train(model, kind, others=()):
     policy = model.policy
     named = layers("policy", policy.action_net) | layers("value", policy.value_net)
-    if kind == "gaussian":
-        named["log_std"] = policy.log_std
-    spy = Spy(policy.optimizer, named, policy.action_net)
+    named |= {name: parameter for name, parameter in policy.named_parameters() if name.startswith(("log_std", *others))}
+    spy = Spy(policy.optimizer, named, policy.features_extractor)
     evaluate_actions = policy.evaluate_actions
 
-    def watch(observations, actions, **more):
-        spy.actions = actions.numpy()
-        return evaluate_actions(observations, actions, **more)
+    def watch(observations, actions, *more, **named):
+        spy.actions = actions
+        return evaluate_actions(observations, actions, *more, **named)
 
     policy.evaluate_actions = watch
-    model.learn(hyper["num_envs"] * hyper["num_steps"] * hyper["updates"])
-    return spy.record(hyper, scripted.ScriptedEnv.logs(), kind, normalizes=kind == "gaussian")
+    model.learn(HYPER["num_envs"] * HYPER["num_steps"] * HYPER["updates"])
+    normalizes = "observations and rewards" if kind == "gaussian" else ""
+    return spy.record(HYPER, scripted.logs(), kind, normalizes=normalizes, others=others)
 
 
 def record(kind="discrete", **options):
-    return train(PPO, kind, **options)
+    return train(make(PPO, kind, **options), kind)

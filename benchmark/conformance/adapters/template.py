@@ -3,9 +3,9 @@
     python benchmark/conformance/check.py --adapter mine.py
 
 As it is, it passes: each function returns what this project's reference does. Every input is a numpy array or a number.
-Delete the functions that your PPO doesn't have. Where it lacks a case of one, say masks in update, raise
-NotImplementedError("why"): the row says "not there", and nothing fails. scale_rewards and lstm are called too, if you
-write them; vectors.py shows what they return.
+Where your PPO lacks a case of a function, say masks in update, raise NotImplementedError("why"): the row says "not
+there", and nothing fails. split, scale_rewards and lstm are called too, if you write them: see vectors.py. The page
+shows how a training is recorded, by a function record().
 """
 
 import vectors
@@ -18,10 +18,9 @@ def gae(i):
     """Returns {"advantages": (T, N), "returns": (T, N)}, or one of the two.
 
     i["rewards"], i["values"], i["terminated"] and i["truncated"] are (T, N); i["last_values"] (N,) are those of the
-    observations after the rollout. If i["time_limits"] is "end", a truncated step is an end like any other; if it is
-    "bootstrap", i["final_values"] (T, N) has the values of the last observations of episodes that ended. i["gamma"] and
-    i["gae_lambda"] are numbers."""
-    return vectors.gae(i, {})
+    observations after the rollout. If i["time_limits"] is "as an end", a truncated step is an end like any other; if it
+    is "bootstrapped", i["final_values"] (T, N) has the values of the last observations of episodes that ended."""
+    return vectors.answer({"call": "gae", "inputs": i})
 
 
 def update(i):
@@ -31,24 +30,18 @@ def update(i):
     i["hyper"] has clip_coef, vf_coef, ent_coef, max_grad_norm, and learning_rates, one for each step.
 
     Returns {"steps": [{"gradients": {...}, "weights": {...}}, ...]}: after each step the clipped gradients and the new
-    weights, under the names of i["weights"]. spy.Spy records them from a torch optimizer; adapters/ours.py uses it."""
-    return vectors.update(i, {})
+    weights, under the names of i["weights"]. spy.Spy records them from a torch optimizer; adapters/torchrl_.py uses it."""
+    return vectors.answer({"call": "update", "inputs": i})
 
 
 def evaluate_actions(i):
     """Returns {"log_prob": (M,), "entropy": (M,)} of i["actions"] by a policy whose network says i["outputs"]: logits
     of the parts i["nvec"] (of them all, for a single Discrete), where i["masks"] allow a value; or means, if there is
     i["log_std"]."""
-    return vectors.evaluate_actions(i, {})
+    return vectors.answer({"call": "evaluate_actions", "inputs": i})
 
 
 def normalize_observations(i):
     """Returns {"outputs": (T, N, D)}: i["observations"], of a reset and T - 1 steps of N environments, as the agent
     sees them."""
-    return vectors.normalize_observations(i, {})
-
-
-# def record():
-#     """Trains 20 updates in scripted.ScriptedEnv or scripted.ScriptedVector, and returns Spy.record(...), or without
-#     torch what replay.py's first lines describe. The page has one; adapters/sb3.py trains with a library's own loop.
-#     """
+    return vectors.answer({"call": "normalize_observations", "inputs": i})

@@ -33,20 +33,18 @@ def record(**options):
     hyper = scripted.HYPER
     width, size = hyper["num_envs"] * scripted.SHOWN, hyper["num_envs"] * hyper["num_steps"]
     actor, critic = Actor(width, 3), Critic(width, 1)
-    named = layers("policy", actor) | layers("value", critic)
     spies = []
 
     def make_optimizer(parameters):
         optimizer = torch.optim.Adam(parameters, lr=hyper["learning_rate"])  # as AdamOptimizerFactory's
-        spies.append(Spy(optimizer, named, actor))
+        spies.append(Spy(optimizer, layers("policy", actor) | layers("value", critic), actor))
         return optimizer
 
     policy = DiscreteActorPolicy(actor=actor, action_space=gym.spaces.Discrete(3))
     given = {"eps_clip": hyper["clip_coef"], "max_grad_norm": hyper["max_grad_norm"]}
     given |= {name: hyper[name] for name in ("vf_coef", "ent_coef", "gamma", "gae_lambda")}
     algorithm = PPO(policy=policy, critic=critic, optim=TorchOptimizerFactory(make_optimizer), **given | options)
-    scripted.ScriptedEnv.scripts.clear()
-    envs = DummyVectorEnv([scripted.ScriptedEnv] * hyper["num_envs"])
+    envs = DummyVectorEnv(scripted.makers())
     collector = Collector(algorithm, envs, VectorReplayBuffer(size, hyper["num_envs"]))
     collector.reset()
     for _ in range(hyper["updates"]):  # as OnPolicyTrainer
@@ -54,4 +52,4 @@ def record(**options):
             collector.collect(n_step=size)
             algorithm.update(collector.buffer, size // hyper["minibatches"], hyper["epochs"])
         collector.reset_buffer(keep_statistics=True)
-    return spies[0].record(hyper, scripted.ScriptedEnv.logs())
+    return spies[0].record(hyper, scripted.logs())
