@@ -25,17 +25,11 @@ TAGS = {  # of each switch's row
 }  # fmt: skip
 SWITCHES = {  # of each part of the loss; "both" are those that change advantages and returns
     "policy": [
-        "advantages",
-        "policy loss",
-        "old log-probs",
-        "clip range",
-        "log-prob",
-        "masks",
-        "values and advantages",
+        "advantages", "policy loss", "old log-probs", "clip range", "log-prob", "masks", "values and advantages",
     ],
     "value": ["value loss", "value's shape", "clip range", "values and advantages"],
     "both": [*reference.GAE_SWITCHES, "rewards", "late resets", "LSTM"],
-}
+}  # fmt: skip
 TERMS = {"policy": ["policy", "entropy"], "value": ["value"]}
 SCALES = {  # of each term: the row, and what a factor of 1 is known as
     "policy": ("core-8", "policy scale", 1.0), "entropy": ("core-10", "entropy bonus", None),
@@ -56,7 +50,7 @@ class Fit(NamedTuple):
     in_all: bool = True  # of the steps, or in the first of each rollout
 
 
-# ------------------------------------------------------------------------------------------ What can be read off a record
+# ---------------------------------------------------------------------------------------- What can be read off a record
 def compare(tag, name, differences: list[str], note="") -> Row:
     return Row(tag, name, "differs" if differences else "same", "; ".join(differences) or note)
 
@@ -152,36 +146,33 @@ def adam_error(replay: Replay, eps: float) -> float:
 
 
 def adam(replay: Replay) -> Row:
+    error = adam_error(replay, replay.hyper["adam_eps"])
+    if error < 5e-3:
+        return Row("core-3", "Adam's ε", "same", f"{len(replay.steps)} steps to {error:.0e} of the rate")
     errors = {eps: adam_error(replay, eps) for eps in (1e-5, 1e-6, 1e-7, 1e-8)}
-    wanted, best = replay.hyper["adam_eps"], min(errors, key=errors.get)
-    if errors[wanted] < 5e-3:
-        return Row("core-3", "Adam's ε", "same", f"{len(replay.steps)} steps to {errors[wanted]:.0e} of the rate")
+    best = min(errors, key=errors.get)
     return Row("core-3", "Adam's ε", "differs", f"{best:g}" if errors[best] < 5e-3 else UNKNOWN)
 
 
 def observations(replay: Replay) -> Row:
     """What the policy saw when it acted: raw or normalized, and how."""
-    acted = np.array(replay.record["acted"][: replay.U * replay.T])
+    tag, acted = "atari-9 cont-6 cont-7", np.array(replay.record["acted"][: replay.U * replay.T])
+    replay.inputs_known = False
+    if acted.shape != replay.final.shape:
+        return Row(tag, "observations", "not there", "acting isn't recorded at each step")
     wanted = "normalized" if replay.record.get("normalizes") else "raw"
-    error, name = np.inf, ""
-    for name, (inputs, means, roots) in ways_to_observe(replay, wanted):
-        error = np.abs(inputs[:-1] - acted).max() if acted.shape == inputs[:-1].shape else np.inf
-        if error < 1e-3:  # the first that fits has the fewest deviations
-            break
-    tag = "atari-9 cont-6 cont-7"
-    replay.inputs_known = error < 1e-3
-    if not replay.inputs_known:
-        replay.see(np.concatenate([acted, replay.raw[-1:]]), replay.final)
-        return Row(tag, "observations", "differs", "in no way that is known")
-    limit = np.abs(inputs).max()
-    last = None
-    if "after each rollout" in name:  # the last observation's value still comes with the rollout's own statistics
-        last = (replay.raw[1:] - means[:-1]) / roots[:-1]
-    replay.see(inputs, ((replay.final - means[1:]) / roots[1:]).clip(-limit, limit), last)
-    said = name.removeprefix("normalized, ")
-    return compare(
-        tag, "observations" if wanted == "normalized" else "raw observations", [] if name == wanted else [said]
-    )
+    for way, (inputs, means, roots) in ways_to_observe(replay, wanted):
+        if np.abs(inputs[:-1] - acted).max() < 1e-3:  # the first that fits has the fewest deviations
+            replay.inputs_known = True
+            limit = np.abs(inputs).max()
+            last = None
+            if "after each rollout" in way:  # the last observation's value still comes with the rollout's statistics
+                last = (replay.raw[1:] - means[:-1]) / roots[:-1]
+            replay.see(inputs, ((replay.final - means[1:]) / roots[1:]).clip(-limit, limit), last)
+            name = "observations" if wanted == "normalized" else "raw observations"
+            return compare(tag, name, [] if way == wanted else [way.removeprefix("normalized, ")])
+    replay.see(np.concatenate([acted, replay.raw[-1:]]), replay.final)
+    return Row(tag, "observations", "differs", "in no way that is known")
 
 
 def ways_to_observe(replay: Replay, wanted: str):
@@ -407,7 +398,7 @@ def report(record: dict) -> list[Row]:
         "the number of steps isn't the same in all rollouts": len(replay.steps) % (replay.U * replay.hyper["epochs"]),
         "minibatches aren't known": any(min(batch) < 0 for batch in replay.minibatches),
     }
-    if not any(unknown.values()):
+    if not any(unknown.values()) and replay.inputs is not None:
         rows += [first_ratio(replay), *stored_actions(replay)]
     unknown["the observations aren't known"] = not replay.inputs_known
     why = [says for says, is_so in unknown.items() if is_so]

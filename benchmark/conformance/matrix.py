@@ -3,8 +3,8 @@
     python benchmark/conformance/matrix.py            # all; some minutes, 2 GB in uv's cache
     python benchmark/conformance/matrix.py skrl_      # one, by the name of its adapter
 
-Needs uv, which makes the environments (pip install uv). The columns of CleanRL and baselines are kept: they are lines of
-source that were read.
+Needs uv, which makes the environments (pip install uv). The columns of CleanRL and baselines are kept: they are lines
+of source that were read.
 """
 
 import json
@@ -27,7 +27,10 @@ LIBRARIES = {  # packages by adapter
 }
 OTHERWISE = {  # what the adapter does, and what vectors can't see: show.py shows it
     "torchrl_": {"gradient clip": "–", "Adam's ε": "–"},
-    "rllib_": {"advantages": "**std of the rollout and of one row more for each episode**"},
+    "rllib_": {
+        "advantages": "**std of the rollout and of one row more for each episode**",
+        "time limits": "**bootstrapped**",
+    },
 }
 
 
@@ -42,7 +45,7 @@ def run(adapter: str) -> tuple[str, dict]:
         whole = json.loads(file.read_text("utf-8"))
     found = {}
     for result in whole["results"]:
-        found.setdefault(result["option"], {}).update(result["found"])
+        found[result["option"]] = result["found"] | found.get(result["option"], {})
     return whole["name"], found
 
 

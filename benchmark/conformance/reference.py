@@ -190,7 +190,7 @@ def describe_split(indices, size):
     """What is to be said of a split: in each epoch, how often each sample is drawn and how large minibatches are;
     whether an epoch has the minibatches of the one before, and whether it is in order of time."""
     counts = np.array([np.bincount(np.concatenate(epoch), minlength=size) for epoch in indices])
-    sizes = [[len(batch) for batch in epoch] for epoch in indices]
+    sizes = [len(batch) for epoch in indices for batch in epoch]
     as_sets = [sorted(sorted(int(sample) for sample in batch) for batch in epoch) for epoch in indices]
     repeated = [float(one == other) for one, other in itertools.pairwise(as_sets)]
     in_order = [float((np.diff(np.concatenate(epoch)) > 0).all()) for epoch in indices]

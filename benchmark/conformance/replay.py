@@ -36,6 +36,7 @@ class Replay:
         if len(self.steps) % (self.U * self.hyper["epochs"]) == 0:
             self.per_epoch = len(self.steps) // (self.U * self.hyper["epochs"])
         self.per_update = self.per_epoch * self.hyper["epochs"]
+        self.inputs = None  # what the network saw: see()
         self.read_logs()
         if self.complete:
             self.find_minibatches()
@@ -96,7 +97,7 @@ class Replay:
             self.minibatches.append(np.array([position.get(int(row.argmax()), -1) for row in rows]))
 
     def see(self, inputs, final_inputs, last=None):
-        """Takes observations (U * T + 1, N, D), and those at the ends of episodes (U * T, N, D), as the network saw them.
+        """Takes observations (U * T + 1, N, D), and those at episodes' ends (U * T, N, D), as the network saw them.
         `last` (U * T, N, D) are those after a step that come after a rollout's end, where they differ."""
         rollouts = [inputs[u * self.T : (u + 1) * self.T + 1] for u in range(self.U)]
         self.inputs = np.array(rollouts)  # (U, T + 1, N, D)

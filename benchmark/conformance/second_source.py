@@ -1,6 +1,8 @@
 """The numbers of vectors.json again, from torch in float64: autograd, its distributions, optimizer and LSTM; sums
 written out where reference.py goes step by step. tests/test_conformance.py compares the two."""
 
+import itertools
+
 import torch
 from torch import distributions, nn
 
@@ -32,8 +34,8 @@ def split(i):
     """Of indices drawn by torch."""
     size, minibatches = i["size"], i["minibatches"]
     epochs = torch.stack([torch.randperm(size) for _ in range(i["epochs"])])
-    sizes = [[len(batch) for batch in epoch.split(size // minibatches)] for epoch in epochs]
-    repeated = [float(torch.equal(one, other)) for one, other in zip(epochs, epochs[1:])]
+    sizes = [len(batch) for epoch in epochs for batch in epoch.split(size // minibatches)]
+    repeated = [float(torch.equal(one, other)) for one, other in itertools.pairwise(epochs)]
     in_order = [float(torch.equal(epoch, epoch.sort().values)) for epoch in epochs]
     counts = [torch.bincount(epoch, minlength=size) for epoch in epochs]
     found = {"sizes": torch.tensor(sizes), "repeated": torch.tensor(repeated), "in_order": torch.tensor(in_order)}

@@ -1,14 +1,29 @@
-"""The differences of the matrix one by one, in a few lines each, without vectors or replays.
+"""The differences of the matrix one by one, in a few lines each. Each function prints what it sees:
 
-    .venv/conformance/skrl/bin/python benchmark/conformance/show.py skrl_time_limit
-
-matrix.py makes the virtual environments. Each function prints what it sees.
+uv run --no-project --with skrl==2.1.1 --with gymnasium benchmark/conformance/show.py skrl_time_limit
 """
 
+import inspect
 import sys
+from pathlib import Path
 
-import numpy as np
-import torch
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "adapters")]
+
+import numpy as np  # noqa: E402
+import scripted  # noqa: E402
+import torch  # noqa: E402
+
+
+def print_defaults(function, *names):
+    parameters = inspect.signature(function).parameters
+    print({name: parameters[name].default for name in names})
+
+
+def print_first_ratio(adapter, **options):
+    import details
+
+    rows = details.report(adapter.record(**options))
+    print(adapter.NAME, *[f"{row.name}: {row.verdict} {row.note}" for row in rows if row.name == "first ratio"])
 
 
 def sb3_value_clip():
@@ -20,8 +35,7 @@ def sb3_value_clip():
     weight = model.policy.value_net.weight
     model.policy.optimizer.register_step_pre_hook(lambda *_: norms.append(float(weight.grad.norm())))
     model.learn(64)
-    old = model.rollout_buffer
-    old.values[:] += 1.0  # now each value is outside the range
+    model.rollout_buffer.values[:] += 1.0  # now each value is outside the range
     model.train()
     print(f"gradient of the value head: {norms[0]:.3g} where values are inside the range, {norms[1]:.3g} outside")
 
@@ -38,12 +52,9 @@ def sb3_time_limit():
 
 def rsl_rl_ratio():
     """With normalized observations, the ratio in the first minibatch: 1 from 5.5.0 on, something else before."""
-    import details
     import rsl_rl_
 
-    for row in details.report(rsl_rl_.record(normalizes=True, scale=5.0, shift=3.0)):
-        if row.detail == "first ratio is 1":
-            print(rsl_rl_.NAME, row.detail, row.verdict, row.note)
+    print_first_ratio(rsl_rl_, obs_normalization=True)
 
 
 def rsl_rl_minibatches():
@@ -61,53 +72,45 @@ def rsl_rl_minibatches():
 def rsl_rl_gradient_clip():
     """Actor and critic are clipped apart: each has the norm max_grad_norm, both together more."""
     import rsl_rl_
-    import scripted
 
-    step = rsl_rl_.record(**{})["steps"][0]["gradients"]
-    norms = {part: np.sqrt(sum((step[n] ** 2).sum() for n in step if n.startswith("value") == (part == "critic")))
-             for part in ("actor", "critic")}  # fmt: skip
-    print(f"norms {norms}, together {np.hypot(*norms.values()):.3f}; max_grad_norm {scripted.HYPER['max_grad_norm']}")
+    gradients = rsl_rl_.record()["steps"][0]["gradients"]
+    norms = {"actor": 0.0, "critic": 0.0}
+    for name, gradient in gradients.items():
+        part = "critic" if name.startswith("value") else "actor"
+        norms[part] = np.hypot(norms[part], np.linalg.norm(gradient))
+    print(norms, "together", np.hypot(*norms.values()), "max_grad_norm", scripted.HYPER["max_grad_norm"])
 
 
 def rsl_rl_time_limit():
     """At a time limit, the value of the observation before the step is added, not that of the one after it."""
-    import scripted
     from rsl_rl_ import TensorDict, make
 
-    ppo = make(scripted.HYPER, False, {})
+    ppo = make()
     rows = TensorDict({"policy": torch.randn(4, ppo.critic.mlp.in_features)}, [4])
     ppo.act(rows)
-    values = ppo.transition.values.flatten()
+    values = ppo.transition.values.flatten() * scripted.HYPER["gamma"]
     ppo.process_env_step(rows, torch.zeros(4), torch.ones(4), {"time_outs": torch.ones(4)})
-    print("added, in units of gamma times the value before the step:", ppo.storage.rewards[0].flatten() / values / 0.97)
+    print("added, in units of gamma times the value before the step:", ppo.storage.rewards[0].flatten() / values)
 
 
 def skrl_time_limit():
     """The default takes a time limit for no end: the next episode's value and advantages flow back into this one."""
     from skrl.agents.torch.ppo.ppo import compute_gae
 
-    def first_advantage(reward_after, bootstrap):
-        """Of two steps, between which a time limit ends an episode. The second's reward is the next episode's."""
-        column = torch.tensor([[0.0], [0.0], [0.0]])
-        rewards, no = torch.tensor([[0.0], [0.0], [reward_after]]), torch.zeros(3, 1, dtype=torch.bool)
-        limit = torch.tensor([[True], [False], [False]])
-        returns, _ = compute_gae(rewards=rewards, terminated=no, truncated=limit, values=column,
-                                 last_values=torch.zeros(1), time_limit_bootstrap=bootstrap)  # fmt: skip
-        return returns[0].item()
-
+    zeros, limit = torch.zeros(3, 1), torch.tensor([[True], [False], [False]])
     for bootstrap in (False, True):
-        changes = first_advantage(100.0, bootstrap) - first_advantage(0.0, bootstrap)
-        print(f"time_limit_bootstrap={bootstrap}: 100 more in the next episode add {changes:.1f} to this one's return")
+        given = {"terminated": zeros.bool(), "truncated": limit, "values": zeros, "last_values": torch.zeros(1)}
+        given["time_limit_bootstrap"] = bootstrap
+        rewards = torch.tensor([[0.0], [0.0], [100.0]])  # the last two are the next episode's
+        returns, _ = compute_gae(rewards=rewards, **given)
+        print(f"time_limit_bootstrap={bootstrap}: a reward of 100 there adds {returns[0].item():.1f} here")
 
 
 def skrl_ratio():
     """With RunningStandardScaler, statistics change while the first epoch learns: the first ratio isn't 1."""
-    import details
     import skrl_
 
-    for row in details.report(skrl_.record(**skrl_.SCALER, scale=5.0, shift=3.0)):
-        if row.detail == "first ratio is 1":
-            print(skrl_.NAME, row.detail, row.verdict, row.note)
+    print_first_ratio(skrl_, **skrl_.SCALER)
 
 
 def skrl_value_clip():
@@ -121,22 +124,16 @@ def skrl_value_clip():
 
 def torchrl_loss():
     """The critic's loss is smooth L1 unless it is named, and advantages are used as they are."""
-    import inspect
-
     from torchrl.objectives import ClipPPOLoss
 
-    parameters = inspect.signature(ClipPPOLoss.__init__).parameters
-    print({name: parameters[name].default for name in ("loss_critic_type", "normalize_advantage", "clip_value")})
+    print_defaults(ClipPPOLoss.__init__, "loss_critic_type", "normalize_advantage", "clip_value")
 
 
 def tianshou_gradient_clip():
     """max_grad_norm is None unless it is given."""
-    import inspect
-
     from tianshou.algorithm import PPO
 
-    parameters = inspect.signature(PPO.__init__).parameters
-    print({name: parameters[name].default for name in ("max_grad_norm", "value_clip")})
+    print_defaults(PPO.__init__, "max_grad_norm", "value_clip")
 
 
 def rllib_advantages():
@@ -159,6 +156,15 @@ def rllib_advantages():
     algorithm.stop()
 
 
+def rllib_time_limit():
+    """The value of the last observation follows a time limit: it is in a row of its own after the episode's steps."""
+    from ray.rllib.utils.postprocessing.value_predictions import compute_value_targets
+
+    rewards, values, limit = np.zeros(3), np.array([0.0, 0.0, 100.0]), np.array([0.0, 1.0, 0.0])
+    targets = compute_value_targets(values, rewards, np.zeros(3), limit, gamma=0.9, lambda_=1.0)
+    print("targets of two steps without reward, before an observation that is worth 100:", targets[:2])
+
+
 def rllib_value_clip():
     """vf_clip_param, 10 by default, limits the squared error: where it is larger, the critic learns nothing."""
     import rllib_
@@ -172,16 +178,9 @@ def rllib_value_clip():
         print(f"all values are off by {error}: the norm of their gradients is {np.linalg.norm(gradient):.3g}")
 
 
-def std_at_usual_sizes():
-    """How much the sample standard deviation changes advantages, by the minibatch's size."""
-    for M in (8, 64, 128, 256):
-        print(f"minibatch of {M}: advantages are {1 - np.sqrt((M - 1) / M):.2%} smaller")
-
-
 if __name__ == "__main__":
-    sys.path[:0] = [__file__.rpartition("/")[0] or ".", (__file__.rpartition("/")[0] or ".") + "/adapters"]
-    shows = {name: show for name, show in globals().items() if getattr(show, "__doc__", None) and name.islower()}
-    shows = {name: show for name, show in shows.items() if callable(show)}
+    shows = {name: show for name, show in globals().items() if name.startswith(("sb3", "rsl", "skrl", "t", "rllib"))}
+    shows = {name: show for name, show in shows.items() if inspect.isfunction(show)}
     if sys.argv[1:2] == [] or sys.argv[1] not in shows:
         sys.exit("which one? " + ", ".join(shows))
     shows[sys.argv[1]]()

@@ -158,9 +158,9 @@ def gae_cases():
         "rewards": draw(T, N), "values": draw(T, N), "final_values": draw(T, N), "terminated": terminated,
         "truncated": truncated, "last_values": draw(N), "gamma": 0.99, "gae_lambda": 0.95, "time_limits": "as an end",
     }  # fmt: skip
+    yield "gae", "time limits as ends", "core-5", "baselines treats a time limit as a true end.", inputs
     why = "An end cuts the value of what follows and the trace, in the last step too."
     yield "gae", "GAE, true ends", "core-5", why, inputs | {"truncated": np.zeros((T, N), int)}
-    yield "gae", "time limits as ends", "core-5", "baselines treats a time limit as a true end.", inputs
     why = "The value of the last observation follows; the trace ends."
     yield "gae", "time limits bootstrapped", "plus-1", why, inputs | {"time_limits": "bootstrapped"}
 

@@ -14,8 +14,8 @@ WANTED = {"bootstrap_truncated": ("time limits", "bootstrapped"), "anneal_clip":
 
 
 def kind_of(name):
-    kinds = {"continuous": "gaussian", "multidiscrete": "multidiscrete", "atari": "pictures", "procgen": "pictures"}
-    return next((kind for part, kind in kinds.items() if part in name), "discrete")
+    parts = {"continuous": "gaussian", "multidiscrete": "multidiscrete", "atari": "pictures", "procgen": "pictures"}
+    return next((parts[part] for part in parts if part in name), "discrete")
 
 
 def load_script(name):
@@ -26,39 +26,35 @@ def load_script(name):
 
 
 class Run:
-    """What `train` needs of a run. `keep` gets what is kept, before the first step."""
+    """What `train` needs of a run."""
 
     def __init__(self, updates, keep):
         self.count = updates
         self.keep = keep
 
     def updates(self):
-        for update in range(1, self.count + 1):
-            yield update, update == 1
+        return [(update, update == 1) for update in range(1, self.count + 1)]
 
-    def note(self, *step):
-        pass
+    def note(self, *step): ...
 
-    def log(self, metrics):
-        pass
+    def log(self, metrics): ...
 
 
 def train(name, script, keep, options):
-    """Trains a loaded script with scripted.HYPER's numbers, or those among the options. Returns a part of its record."""
+    """Trains a loaded script with scripted.HYPER's numbers or those among the options. Returns a part of its record."""
     kind = kind_of(name)
     hyper = scripted.HYPER | {"annealed": name != "ppo_procgen"}  # as train-procgen
     if "lstm" in name:
         hyper["num_envs"] = 8  # 2 in each minibatch
     elif kind != "pictures":
-        hyper["learning_rate"] = 0.02  # the networks are the script's own
+        hyper["learning_rate"] = 0.02  # its own networks
     hyper |= {key: options[key] for key in options if key in hyper}
     environment = {"kind": kind, "num_envs": hyper["num_envs"], "outliers": kind == "gaussian"}
-    arguments = {ALSO.get(key, key): hyper[key] for key in hyper if key not in NO_ARGUMENTS}
-    arguments |= {key: options[key] for key in options if key not in hyper}
+    arguments = {ALSO.get(key, key): x for key, x in (options | hyper).items() if key not in NO_ARGUMENTS}
     total = hyper["num_envs"] * hyper["num_steps"] * hyper["updates"]
     args = script.Args(env_id="Scripted-v0", env_kwargs=json.dumps(environment), total_timesteps=total, **arguments)
     scripted.makers()  # forgets what was logged before
     script.train(args, Run(hyper["updates"], keep))
     wanted = dict(WANTED[key] for key in options if key in WANTED)
-    normalizes = "observations and rewards" if kind == "gaussian" else ""
-    return {"kind": kind, "hyper": hyper, "logs": scripted.logs(), "options": wanted, "normalizes": normalizes}
+    record = {"kind": kind, "hyper": hyper, "logs": scripted.logs(), "options": wanted}
+    return record | ({"normalizes": "observations and rewards"} if kind == "gaussian" else {})

@@ -11,8 +11,7 @@ OPTIONS["record"]["ppo --bootstrap-truncated"] = {"name": "ppo", "bootstrap_trun
 
 
 def watched(agent_class, own, spies):
-    """The script's Agent. What it has before its heads becomes the identity, and its LSTM small. `own` gets the weights
-    from before that, a spy the actions that are learned from."""
+    """The script's Agent, with the identity before its heads and a small LSTM. `own` gets its weights before that."""
 
     class Agent(agent_class):
         def __init__(self, envs, args):
@@ -50,13 +49,12 @@ def record(name, vector_env=None, change=None, **options):
     def keep(model, optimizer, envs):
         named = layers("policy", model.actor) | layers("value", model.critic)
         for key, parameter in model.named_parameters():
-            if key.startswith(("log_std", "lstm")) and key.count(".") < 2:
+            if key == "log_std" or key.startswith("lstm"):
                 named[key.removesuffix("_l0")] = parameter
             elif not key.startswith(("actor", "critic")):
                 others.append(key)
-        is_replaced = hasattr(model, "network")
-        network = model.network if is_replaced else model.actor
-        spies.append(Spy(optimizer, named, network, after=is_replaced))
+        network = getattr(model, "network", model.actor)
+        spies.append(Spy(optimizer, named, network, after=network is not model.actor))
 
     training = our_scripts.train(name, script, keep, {"device": "cpu"} | options)
     return spies[0].record(**training, own=own, others=others)

@@ -1,5 +1,5 @@
-"""sb3-contrib: trainings of MaskablePPO and RecurrentPPO. The latter's minibatches are padded sequences with states from
-the rollout, which the reference doesn't know: what its two LSTMs learn is compared after the loss alone."""
+"""sb3-contrib: trainings of MaskablePPO and RecurrentPPO. The latter's minibatches are padded sequences with states of
+the rollout, and it has two LSTMs, which the reference doesn't know: what follows after its loss is compared alone."""
 
 import sb3
 import sb3_contrib

@@ -30,7 +30,7 @@ def update(i):
     i["hyper"] has clip_coef, vf_coef, ent_coef, max_grad_norm, and learning_rates, one for each step.
 
     Returns {"steps": [{"gradients": {...}, "weights": {...}}, ...]}: after each step the clipped gradients and the new
-    weights, under the names of i["weights"]. spy.Spy records them from a torch optimizer; adapters/torchrl_.py uses it."""
+    weights, under the names of i["weights"]. spy.Spy records them from a torch optimizer, as in torchrl_.py."""
     return vectors.answer({"call": "update", "inputs": i})
 
 
