@@ -157,13 +157,13 @@ def adam(replay: Replay) -> Row:
 def observations(replay: Replay) -> Row:
     """What the policy saw when it acted: raw or normalized, and how."""
     tag, acted = "atari-9 cont-6 cont-7", np.array(replay.record["acted"][: replay.U * replay.T])
-    replay.inputs_known = False
+    replay.inputs_known = True
     if acted.shape != replay.final.shape:
-        return Row(tag, "observations", "not there", "acting isn't recorded at each step")
+        replay.see(replay.raw, replay.final)
+        return Row(tag, "observations", "not there", "acting isn't recorded: taken for raw")
     wanted = "normalized" if replay.record.get("normalizes") else "raw"
     for way, (inputs, means, roots) in ways_to_observe(replay, wanted):
         if np.abs(inputs[:-1] - acted).max() < 1e-3:  # the first that fits has the fewest deviations
-            replay.inputs_known = True
             limit = np.abs(inputs).max()
             last = None
             if "after each rollout" in way:  # the last observation's value still comes with the rollout's statistics
@@ -171,6 +171,7 @@ def observations(replay: Replay) -> Row:
             replay.see(inputs, ((replay.final - means[1:]) / roots[1:]).clip(-limit, limit), last)
             name = "observations" if wanted == "normalized" else "raw observations"
             return compare(tag, name, [] if way == wanted else [way.removeprefix("normalized, ")])
+    replay.inputs_known = False
     replay.see(np.concatenate([acted, replay.raw[-1:]]), replay.final)
     return Row(tag, "observations", "differs", "in no way that is known")
 
@@ -276,9 +277,9 @@ class Search:
         return other
 
     def explain(self, part, start) -> Fit | None:
-        """Looks for all steps, then for those where nothing is clipped yet; first where GAE's choices are `start`'s."""
-        for beginning, names in ((start, SWITCHES[part]), (self.wanted, SWITCHES["both"] + SWITCHES[part])):
-            for steps in (self.every, self.first):
+        """Looks in all steps, then in those where nothing is clipped yet; first for what has `start`'s advantages."""
+        for steps in (self.every, self.first):
+            for beginning, names in ((start, SWITCHES[part]), (self.wanted, SWITCHES["both"] + SWITCHES[part])):
                 fit = self.look(part, beginning, names, steps)
                 if fit:
                     return fit._replace(in_all=steps is self.every)
@@ -398,7 +399,7 @@ def report(record: dict) -> list[Row]:
         "the number of steps isn't the same in all rollouts": len(replay.steps) % (replay.U * replay.hyper["epochs"]),
         "minibatches aren't known": any(min(batch) < 0 for batch in replay.minibatches),
     }
-    if not any(unknown.values()) and replay.inputs is not None:
+    if not any(unknown.values()):
         rows += [first_ratio(replay), *stored_actions(replay)]
     unknown["the observations aren't known"] = not replay.inputs_known
     why = [says for says, is_so in unknown.items() if is_so]

@@ -296,8 +296,6 @@ def categorical(logits, actions, nvec, masks=None, how="sum"):
         d_log_prob[:, part] = share * (one_hot - p)
         d_entropy[:, part] = -entropy_share * p * (log_p + h[:, None])
         start += size
-    if masks is not None:
-        d_log_prob, d_entropy = d_log_prob * masks, d_entropy * masks
     return log_prob, entropy, d_log_prob, d_entropy
 
 

@@ -36,7 +36,6 @@ class Replay:
         if len(self.steps) % (self.U * self.hyper["epochs"]) == 0:
             self.per_epoch = len(self.steps) // (self.U * self.hyper["epochs"])
         self.per_update = self.per_epoch * self.hyper["epochs"]
-        self.inputs = None  # what the network saw: see()
         self.read_logs()
         if self.complete:
             self.find_minibatches()
