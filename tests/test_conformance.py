@@ -84,40 +84,64 @@ def test_a_script_is_replayed(adapter, option, monkeypatch):
     assert "advantages and returns" in [row.name for row in rows]
 
 
-def changed(tmp_path, monkeypatch, before, after, name="ppo", adapter=ours, **options):
-    """The rows that differ with a line of a script changed."""
+def record_of_changed(tmp_path, monkeypatch, before, after, name="ppo", adapter=ours, **options):
+    """A training with a line of a script changed."""
     source = (our_scripts.FOLDER / f"{name}.py").read_text("utf-8")
     assert source.count(before) == 1
     (tmp_path / f"{name}.py").write_text(source.replace(before, after), "utf-8")
     monkeypatch.setattr(our_scripts, "FOLDER", tmp_path)
-    rows = details.report(adapter.record(name, **SHORT | options))
+    return adapter.record(name, **SHORT | options)
+
+
+def changed(*arguments, **options):
+    """The rows that differ with a line of a script changed."""
+    rows = details.report(record_of_changed(*arguments, **options))
     return {row.name: row.note for row in rows if row.verdict == "differs"}
 
 
 @pytest.mark.parametrize(
     ("before", "after", "detail", "says"),
     [
-        ("std(correction=0)", "std()", "advantages", "sample std"),
-        ("0.5 * squared_error.mean()", "squared_error.mean()", "value scale", "1"),
-        ("torch.max(squared_error, (clipped_value - mb.returns).square())", "(clipped_value - mb.returns).square()",
-         "value loss", "clipped alone"),
+        ("gain=0.01", "gain=1.0", "initial weights", "actor.4.weight"),
+        ("self.critic = ", "self.other = nn.Parameter(torch.zeros(1)); self.critic = ", "networks", "also trained: other"),
+        ("torch.randperm(args.batch_size", "torch.arange(args.batch_size", "minibatches", "always the same"),
+        ("if args.anneal_lr:", "if not args.anneal_lr:", "learning rate", "constant"),
         ("eps=1e-5", "eps=1e-8", "Adam's ε", "1e-08"),
-        ("np.concatenate([dones[1:], next_done[None]])", "dones", "done flags",
-         "of the step before, with the first marked"),
-        ("rewards + gamma * next_values", "rewards + next_values", "gamma", "not in delta"),
-        ("- args.ent_coef * entropy.mean()", "+ args.ent_coef * entropy.mean()", "entropy bonus", "wrong sign"),
-        ("-torch.min(advantages", "-torch.max(advantages", "policy loss", "max in place of min"),
-        ("log_prob - mb.log_probs", "log_prob - log_prob.detach()", "old log-probs", "anew in each step"),
+        ("evaluate_actions(mb.obs", "evaluate_actions(1.5 * mb.obs", "first ratio", "0."),
         ("                optimizer.zero_grad()\n", "", "zero_grad", "missing"),
         ("nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)",
          "[nn.utils.clip_grad_norm_(p, args.max_grad_norm) for p in parameters]", "gradient clip",
          "each parameter apart"),
+        ("np.concatenate([dones[1:], next_done[None]])", "dones", "done flags",
+         "of the step before, with the first marked"),
+        ("rewards + gamma * next_values", "rewards + next_values", "gamma", "not in delta"),
+        ("std(correction=0)", "std()", "advantages", "sample std"),
+        ("-torch.min(advantages", "-torch.max(advantages", "policy loss", "max in place of min"),
+        ("log_prob - mb.log_probs", "log_prob - log_prob.detach()", "old log-probs", "anew in each step"),
+        ("torch.max(squared_error, (clipped_value - mb.returns).square())", "(clipped_value - mb.returns).square()",
+         "value loss", "clipped alone"),
+        ("0.5 * squared_error.mean()", "squared_error.mean()", "value scale", "1"),
+        ("- args.ent_coef * entropy.mean()", "+ args.ent_coef * entropy.mean()", "entropy bonus", "wrong sign"),
     ],
 )  # fmt: skip
 def test_a_difference_is_named(before, after, detail, says, tmp_path, monkeypatch):
     found = changed(tmp_path, monkeypatch, before, after)
     assert list(found) == [detail]
     assert found[detail].startswith(says)
+
+
+def test_layers_that_one_loss_does_not_reach_are_seen(tmp_path, monkeypatch):
+    before, after = (
+        "self.critic(hidden).squeeze(-1), lstm_state",
+        "self.critic(hidden.detach()).squeeze(-1), lstm_state",
+    )
+    found = changed(tmp_path, monkeypatch, before, after, name="ppo_lstm")
+    assert list(found) == ["shared layers"]
+
+
+def test_episodes_that_are_cut_between_rollouts_are_seen(tmp_path, monkeypatch):
+    record = record_of_changed(tmp_path, monkeypatch, "if fresh_episodes:", "if True:")
+    assert details.rollouts(replay.Replay(record)).note == "8 episodes are cut between rollouts"
 
 
 def test_an_unknown_loss_hides_no_other_row(tmp_path, monkeypatch):

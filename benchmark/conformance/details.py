@@ -162,7 +162,7 @@ def observations(replay: Replay) -> Row:
         replay.see(replay.raw, replay.final)
         return Row(tag, "observations", "not there", "acting isn't recorded: taken for raw")
     wanted = "normalized" if replay.record.get("normalizes") else "raw"
-    for way, (inputs, means, roots) in ways_to_observe(replay, wanted):
+    for way, (inputs, means, roots) in ways_to_observe(replay, wanted, acted.min() < 0):
         if np.abs(inputs[:-1] - acted).max() < 1e-3:  # the first that fits has the fewest deviations
             limit = np.abs(inputs).max()
             last = None
@@ -176,7 +176,7 @@ def observations(replay: Replay) -> Row:
     return Row(tag, "observations", "differs", "in no way that is known")
 
 
-def ways_to_observe(replay: Replay, wanted: str):
+def ways_to_observe(replay: Replay, wanted: str, is_centered: bool):
     """Names, and as reference.running_normalize returns them: observations, means and roots."""
     raw = replay.raw
     zeros, ones = np.zeros(raw.shape), np.ones(raw.shape)
@@ -185,6 +185,8 @@ def ways_to_observe(replay: Replay, wanted: str):
     yield "raw", (raw, zeros, ones)
     yield "raw, clipped", (raw.clip(-10, 10), zeros, ones)
     yield "times 255", (raw * 255, zeros, ones / 255)
+    if not is_centered:
+        return
     start = reference.defaults(reference.STATISTICS_SWITCHES)
     for chosen in reference.by_deviations(reference.STATISTICS_SWITCHES, len(start)):
         says = reference.describe(chosen, start)

@@ -21,7 +21,7 @@ GAE_SWITCHES = {
     "after the rollout": ["value, unless it ended", "value, though it ended", "zero", "value of the last step"],
     "done flags": [
         "of this step", "of the step before", "of the step before, with the first marked",
-        "of the step before, but the last right", "of the step after",
+        "of the step before, but the last right", "of the step after", "ignored",
     ],
     "gamma": ["in both", "not in delta", "not in the trace"],
     "lambda": ["as given", "1", "0"],
@@ -94,6 +94,8 @@ def describe(chosen, start):
 def shifted(flags, before, how):
     """The flags (T, N) that a wrong index reads. `before` (N,) are those of the step before the rollout."""
     flags = flags.astype(bool)
+    if how == "ignored":
+        return np.zeros_like(flags)
     if how == "of the step after":
         return np.concatenate([flags[1:], flags[-1:]])
     if how == "of this step":
