@@ -103,7 +103,7 @@ def changed(*arguments, **options):
     ("before", "after", "detail", "says"),
     [
         ("gain=0.01", "gain=1.0", "initial weights", "actor.4.weight"),
-        ("self.critic = ", "self.other = nn.Parameter(torch.zeros(1)); self.critic = ", "networks", "also trained: other"),
+        ("self.critic = ", "self.b = nn.Parameter(torch.zeros(1)); self.critic = ", "networks", "also trained: b"),
         ("torch.randperm(args.batch_size", "torch.arange(args.batch_size", "minibatches", "always the same"),
         ("if args.anneal_lr:", "if not args.anneal_lr:", "learning rate", "constant"),
         ("eps=1e-5", "eps=1e-8", "Adam's ε", "1e-08"),

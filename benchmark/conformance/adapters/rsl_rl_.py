@@ -36,6 +36,7 @@ def make(obs_normalization=False, **options):
 
 
 def record(**options):
+    torch.manual_seed(1)
     ppo = make(**options)
     named = layers("policy", ppo.actor.mlp) | layers("value", ppo.critic.mlp)
     named["log_std"] = next(parameter for name, parameter in ppo.actor.named_parameters() if "std" in name)

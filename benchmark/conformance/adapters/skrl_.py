@@ -33,6 +33,7 @@ def make_model(mixin, outputs, spaces):
 
 
 def record(**options):
+    torch.manual_seed(1)
     env = wrap_env(scripted.make_vector(), wrapper="gymnasium")
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
     models = {"policy": make_model(CategoricalMixin, 3, spaces), "value": make_model(DeterministicMixin, 1, spaces)}
