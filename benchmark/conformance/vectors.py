@@ -100,7 +100,7 @@ def plain(x):
         return [plain(value) for value in x]
     if isinstance(x, (np.ndarray, np.generic)):
         return plain(np.asarray(x).tolist())
-    return float(f"{x:.12g}") if isinstance(x, float) else x
+    return float(f"{x:.11g}") if isinstance(x, float) else x
 
 
 def arrays(x):
@@ -184,7 +184,7 @@ def update_inputs(kind, on_policy, masked=False):
         batch |= {"actions": np.stack([rng.integers(0, 2, M), rng.integers(0, 3, M)], 1), "nvec": [2, 3]}
         batch["masks"] = draw_masks(batch["actions"])
     hyper = {"clip_coef": 0.2, "ent_coef": 0.01, "vf_coef": 0.5, "max_grad_norm": 0.2}
-    hyper["learning_rates"] = [0.17] * 3 if on_policy else [0.02, 0.015, 0.01]
+    hyper["learning_rates"] = [0.17] * 3 if on_policy else [0.02, 0.015]
     now = reference.evaluate(weights, batch | {"observations": np.eye(M)}, kind)
     batch["values"], batch["log_probs"] = now.value, now.log_prob
     if not on_policy:
