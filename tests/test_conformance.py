@@ -115,6 +115,8 @@ def changed(*arguments, **options):
         ("np.concatenate([dones[1:], next_done[None]])", "dones", "done flags",
          "of the step before, with the first marked"),
         ("rewards + gamma * next_values", "rewards + next_values", "gamma", "not in delta"),
+        ("return advantages, advantages + values", "return advantages, deltas + values", "lambda",
+         "for the value alone: 0"),
         ("std(correction=0)", "std()", "advantages", "sample std"),
         ("-torch.min(advantages", "-torch.max(advantages", "policy loss", "max in place of min"),
         ("log_prob - mb.log_probs", "log_prob - log_prob.detach()", "old log-probs", "anew in each step"),
@@ -128,6 +130,11 @@ def test_a_difference_is_named(before, after, detail, says, tmp_path, monkeypatc
     found = changed(tmp_path, monkeypatch, before, after)
     assert list(found) == [detail]
     assert found[detail].startswith(says)
+
+
+def test_parameters_that_the_optimizer_lacks_are_seen(tmp_path, monkeypatch):
+    found = changed(tmp_path, monkeypatch, "list(agent.parameters())", "list(agent.actor.parameters())")
+    assert found["Adam's ε"].endswith("value.2.bias: never moved, does the optimizer have them?")
 
 
 def test_layers_that_one_loss_does_not_reach_are_seen(tmp_path, monkeypatch):

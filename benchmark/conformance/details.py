@@ -91,7 +91,9 @@ def networks(record: dict) -> Row:
     wrong = [f"actor and critic share {shared} layers"] if shared else []
     if record.get("others"):
         wrong.append(f"also trained: {', '.join(record['others'])}")
-    return compare("core-13 cont-2 cont-4 atari-8 impala", "networks", wrong)
+    body = any(name.startswith(("shared", "lstm")) for name in record["initial"])
+    note = "policy and value share a body" if body else "policy and value are apart"
+    return compare("core-13 cont-2 cont-4 atari-8 impala", "networks", wrong, note)
 
 
 def minibatches(replay: Replay) -> Row:
@@ -151,7 +153,13 @@ def adam(replay: Replay) -> Row:
         return Row("core-3", "Adam's ε", "same", f"{len(replay.steps)} steps to {error:.0e} of the rate")
     errors = {eps: adam_error(replay, eps) for eps in (1e-5, 1e-6, 1e-7, 1e-8)}
     best = min(errors, key=errors.get)
-    return Row("core-3", "Adam's ε", "differs", f"{best:g}" if errors[best] < 5e-3 else UNKNOWN)
+    if errors[best] < 5e-3:
+        return Row("core-3", "Adam's ε", "differs", f"{best:g}")
+    initial = replay.record["initial"]
+    unmoved = [name for name, x in initial.items() if all(np.array_equal(x, y["weights"][name]) for y in replay.steps)]
+    if unmoved:
+        return Row("core-3", "Adam's ε", "differs", f"{', '.join(unmoved)}: never moved, does the optimizer have them?")
+    return Row("core-3", "Adam's ε", "differs", f"{UNKNOWN}: the weights move in another way than Adam's")
 
 
 def observations(replay: Replay) -> Row:
@@ -293,14 +301,21 @@ class Search:
         return [Row(TAGS.get(name, "core-5"), name, "differs", fit.chosen[name]) for name in names]
 
     def gae_rows(self, value: Fit | None, policy: Fit | None) -> list[Row]:
+        """Of what both losses contain. Where the two don't have the same, the row says which has it."""
         tag, name = "core-5", "advantages and returns"
-        if not (value and policy):
-            return [Row(tag, name, "differs", f"{UNKNOWN}, if the next rows say so of both losses")]
-        rows = self.deviations(value, SWITCHES["both"])
-        for row in self.deviations(policy, SWITCHES["both"]):
-            if row not in rows and row.name != "returns":
-                rows.append(row._replace(note=f"for the policy: {row.note}"))
-        return rows or [Row(tag, name, "same", f"in {len(self.every)} steps")]
+        if value is None and policy is None:
+            return [Row(tag, name, "differs", f"{UNKNOWN}, or both losses are, or the networks aren't the reference's")]
+        of_value = self.deviations(value, SWITCHES["both"]) if value else []
+        of_policy = self.deviations(policy, SWITCHES["both"]) if policy else []
+        rows = []
+        for row in of_value:
+            is_common = row in of_policy or policy is None or row.name == "returns"
+            rows.append(row if is_common else row._replace(note=f"for the value alone: {row.note}"))
+        for row in of_policy:
+            if row not in of_value and row.name != "returns":
+                rows.append(row if value is None else row._replace(note=f"for the policy alone: {row.note}"))
+        known = "" if value and policy else f"of the {'value' if value else 'policy'} loss, "
+        return rows or [Row(tag, name, "same", f"{known}in {len(self.every)} steps")]
 
     def loss_rows(self, part, fit: Fit | None) -> list[Row]:
         name = f"{part} loss"
@@ -323,15 +338,16 @@ class Search:
         """Of layers that both losses reach."""
         if not any(name.startswith(("shared", "lstm")) for name in self.replay.record["initial"]):
             return []
-        chosen = value.chosen | {name: policy.chosen[name] for name in SWITCHES["policy"]}
         worst = 0.0
         for i in self.every:
-            by_term = self.replay.gradients_by_term(i, chosen, SCALES)
-            factors = [(policy.factors | value.factors)[term] for term in SCALES]
-            whole = {name: sum(f * of[name] for f, of in zip(factors, by_term)) for name in by_term[0]}
+            by_term = []
+            for part, fit in (("policy", policy), ("value", value)):
+                of_part = self.replay.gradients_by_term(i, fit.chosen, TERMS[part])
+                by_term += zip([fit.factors[term] for term in TERMS[part]], of_part)
+            whole = {name: sum(factor * of[name] for factor, of in by_term) for name in by_term[0][1]}
             worst = max(worst, far(self.replay.fresh(i), whole))
         note = "not the sum of the policy's and the value's gradients"
-        return [compare("core-13", "shared layers", [note] if worst > TOLERANCE else [])]
+        return [compare("core-10", "shared layers", [note] if worst > TOLERANCE else [])]
 
     def rows(self) -> list[Row]:
         """Of what makes a step's gradients."""

@@ -261,7 +261,7 @@ def main():
     for cases in (gae_cases, split_cases, update_cases, distribution_cases, sequence_cases, atari_cases):
         for call, name, tag, why, inputs in cases():
             case = {"name": name, "tag": tag, "why": why, "call": call, "inputs": inputs}
-            lines.append(json.dumps(plain(case | {"expected": answer(case)})))
+            lines.append(json.dumps(plain(case | {"expected": answer(case)}), separators=(",", ":")))
     FILE.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
 
 
