@@ -1,4 +1,5 @@
-"""Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes.
+"""Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes; of ppo_lstm.py and
+ppo_continuous_action_lstm.py, with sb3-contrib's RecurrentPPO.
 
     python benchmark/throughput.py --script ppo
     python benchmark/throughput.py --script ppo --arguments "--num-envs 16"
@@ -200,13 +201,17 @@ def sb3_envs(arguments: dict, workers: bool):
 
 def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args) -> dict:
     """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default).
-    Its networks are the scripts': two of 64 and 64 tanh units, or for games the convolutions of Nature."""
+    Its networks are the scripts': two of 64 and 64 tanh units, or for games the convolutions of Nature. A memory is
+    RecurrentPPO's: one LSTM of the script's size for policy and value, without the layer before it."""
     import torch
 
     with contextlib.redirect_stderr(io.StringIO()):  # old gym, which Procgen needs, complains of itself
         from stable_baselines3 import PPO
         from stable_baselines3.common.callbacks import BaseCallback
         from stable_baselines3.common.logger import Logger
+
+        if "hidden_size" in arguments:
+            from sb3_contrib import RecurrentPPO
 
     class Clock(BaseCallback):
         """Takes down when each rollout begins, which is when the update before it has ended."""
@@ -226,9 +231,18 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
     envs = sb3_envs(arguments, workers)
     same = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "seed")
     batch_size = arguments["num_envs"] * arguments["num_steps"]
-    model = PPO(
-        "CnnPolicy" if len(envs.observation_space.shape) > 1 else "MlpPolicy",
+    algorithm = PPO
+    policy = "CnnPolicy" if len(envs.observation_space.shape) > 1 else "MlpPolicy"
+    network = {}
+    if "hidden_size" in arguments:
+        algorithm = RecurrentPPO
+        policy = "MlpLstmPolicy"
+        network = {"lstm_hidden_size": arguments["hidden_size"], "shared_lstm": True, "enable_critic_lstm": False}
+        network["net_arch"] = []
+    model = algorithm(
+        policy,
         envs,
+        policy_kwargs=network,
         device="cpu",
         learning_rate=lambda remaining: arguments["learning_rate"] * (remaining if arguments["anneal_lr"] else 1.0),
         n_steps=arguments["num_steps"],
@@ -390,9 +404,9 @@ def check(args: Args) -> None:
         raise UserError("--seconds must be above 0, and --warm-up 0 or more")
     if args.processes != 1 and "multigpu" not in args.script:
         raise UserError(f"--processes {args.processes}: {args.script}.py takes only one")
-    if args.sb3 and importlib.util.find_spec("stable_baselines3") is None:
-        hint = "pip install stable-baselines3, or leave it out by --no-sb3"
-        raise UserError(f"stable-baselines3 is not installed; {hint}")
+    if args.sb3 and importlib.util.find_spec("sb3_contrib") is None:
+        hint = "pip install sb3-contrib, or leave it out by --no-sb3"
+        raise UserError(f"sb3-contrib, which brings stable-baselines3, is not installed; {hint}")
 
 
 def cpu_name() -> str:
@@ -420,7 +434,7 @@ def main(args: Args) -> None:
         "release": release(),
         "arguments": config["arguments"],
     }
-    for package in ["stable-baselines3", "torch"] if args.sb3 else []:
+    for package in ["stable-baselines3", "sb3-contrib", "torch"] if args.sb3 else []:
         measured["versions"][package] = importlib.metadata.version(package)
     rounds = []
     for number in range(args.rounds):

@@ -5,14 +5,35 @@ from functools import partial
 import gymnasium as gym
 
 
-def make(env_id, shown, stack=1, **options):
+class HoldAction(gym.Wrapper):
+    """Takes each action for a few steps, whose rewards are summed up."""
+
+    def __init__(self, env, steps):
+        super().__init__(env)
+        self.steps = steps
+
+    def step(self, action):
+        total = 0.0
+        for _ in range(self.steps):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += reward
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def make(env_id, shown, stack=1, hold=1, normalize=False, **options):
     env = gym.make(env_id, **options)
+    env = HoldAction(env, hold)
     space = env.observation_space
     positions = gym.spaces.Box(space.low[shown], space.high[shown])
     env = gym.wrappers.TransformObservation(env, lambda observation: observation[shown], positions)
+    if normalize:  # a pole falls by thousandths of a radian: without this, an LSTM hardly sees it
+        env = gym.wrappers.NormalizeObservation(env)
     return gym.wrappers.FrameStackObservation(env, stack)  # the last few observations; 1: only the newest
 
 
-gym.register("CartPoleNoVelocity-v0", partial(make, "CartPole-v1", [0, 2]))
+gym.register("CartPoleNoVelocity-v0", partial(make, "CartPole-v1", [0, 2], normalize=True))
 gym.register("PendulumNoVelocity-v0", partial(make, "Pendulum-v1", [0, 1]))
-gym.register("MountainCarContinuousNoVelocity-v0", partial(make, "MountainCarContinuous-v0", [0]))
+# Noise that changes in each step hardly ever brings the car up the hill
+gym.register("MountainCarContinuousNoVelocity-v0", partial(make, "MountainCarContinuous-v0", [0], hold=5))

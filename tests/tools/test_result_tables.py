@@ -1,5 +1,6 @@
 """docs/build/result_tables.py: the tables of the pages, from the kept runs and the measured speeds."""
 
+import memory
 import report
 import result_tables
 from fake_runs import SCRIPT, cells_of, make_run, make_seeds
@@ -86,6 +87,11 @@ def test_the_pages_have_the_tables_that_the_kept_runs_give():
             if begin in content and not content.partition(begin)[2].startswith(text[name] + "<!-- end of results -->"):
                 stale.append(f"{page.name}: {name}")
     assert stale == [], "run make results"
+
+
+def test_the_page_on_memory_has_the_table_that_the_kept_runs_give():
+    content = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+    assert f"<!-- memory -->\n{memory.table()}<!-- end of memory -->" in content, "run make results"
 
 
 def test_the_pages_tables_say_what_was_measured():

@@ -1,0 +1,180 @@
+"""What docs/memory.md shows: three agents on tasks without velocities, and what an agent's memory knows.
+
+    python docs/build/memory.py evaluate runs    # 50 episodes of each run by --deterministic, into memory.csv
+    python docs/build/memory.py draw runs/RUN    # docs/images/memory.svg, of a run of ppo_lstm.py on CartPole
+    python docs/build/memory.py                  # the table and the curves, from the kept runs and memory.csv
+
+memory.csv is in benchmark/results. The runs are those of benchmark/ppo_lstm.sh and ppo_continuous_action_lstm.sh.
+"""
+
+import argparse
+import csv
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import blocks
+import numpy as np
+from command_line import one_line_errors
+from files import write_atomically
+from kept import RESULTS, kept_runs
+from pages import markdown, pictures, save_picture, spread
+from report import draw_variants, results
+from runs import Run, find_runs
+
+sys.path[:0] = [str(blocks.ROOT / "cleanrl"), str(blocks.ROOT / "docs")]
+import no_velocity  # noqa: E402, F401
+import ppo  # noqa: E402
+import ppo_continuous_action  # noqa: E402
+import ppo_continuous_action_lstm  # noqa: E402
+import ppo_lstm  # noqa: E402
+import torch  # noqa: E402
+
+SCRIPTS = {script.__name__: script for script in (ppo, ppo_lstm, ppo_continuous_action, ppo_continuous_action_lstm)}
+EVALUATIONS = RESULTS / "memory.csv"
+VARIANTS = {  # by the end of --exp-name
+    "_lstm": "a memory",
+    "_stacked": "no memory, four observations",
+    "_no_memory": "no memory",
+}
+TASKS = {  # and rl-baselines3-zoo's RecurrentPPO, its benchmark.md
+    "no_velocity:CartPoleNoVelocity-v0": "500 ± 0",
+    "no_velocity:PendulumNoVelocity-v0": "−218 ± 140",
+    "no_velocity:MountainCarContinuousNoVelocity-v0": "91.5 ± 1.8",
+}
+SHOWN = 150  # steps of the last episode that are drawn
+
+
+# ----------------------------------------------------------------------------------------------------- The three agents
+def mean_return(run: Path, script: str, episodes: int = 50) -> float:
+    """Mean return of a run's agent, which takes its most probable actions."""
+    player = SCRIPTS[script].load(run, deterministic=True)
+    seeds = np.random.SeedSequence(0).generate_state(episodes).tolist()
+    returns = [SCRIPTS[script].play(player, seed)["r"] for seed in seeds]
+    player.close()
+    return float(np.mean(returns))
+
+
+def evaluate(folder: Path) -> None:
+    """Adds the runs below the folder to memory.csv."""
+    rows = evaluations()
+    for run in find_runs([folder]):
+        if run.env_id in TASKS and run.name not in rows:
+            rows[run.name] = mean_return(folder / run.name, run.script)
+            print(f"{run.name}: {rows[run.name]:.2f}", flush=True)
+            lines = [f"{name},{mean:.4f}" for name, mean in sorted(rows.items())]
+            write_atomically(EVALUATIONS, "\n".join(["run,mean_return", *lines]) + "\n")
+
+
+def evaluations() -> dict[str, float]:
+    """The mean returns in memory.csv by run."""
+    if not EVALUATIONS.is_file():
+        return {}
+    with EVALUATIONS.open(encoding="utf-8") as file:
+        return {row["run"]: float(row["mean_return"]) for row in csv.DictReader(file)}
+
+
+def variants() -> dict[str, dict[str, list[Run]]]:
+    """The kept runs of the tasks, by task and variant."""
+    found = defaultdict(lambda: defaultdict(list))
+    for run in kept_runs("results"):
+        if run.env_id in TASKS:
+            ending = next(ending for ending in VARIANTS if run.exp_name.endswith(ending))
+            found[run.env_id][VARIANTS[ending]].append(run)
+    return {task: {name: found[task][name] for name in VARIANTS.values()} for task in TASKS if task in found}
+
+
+def table() -> str:
+    """Markdown: what each agent reached in each task."""
+    means = evaluations()
+    rows = []
+    for task, of_task in variants().items():
+        name = task.removeprefix("no_velocity:").removesuffix("NoVelocity-v0")
+        for variant, runs in of_task.items():
+            evaluated = [means[run.name] for run in runs]
+            theirs = TASKS[task] if variant == "a memory" else ""
+            steps = f"{runs[0].total:,}"
+            rows.append([name, steps, variant, str(len(runs)), spread(results(runs)), spread(evaluated), theirs])
+    header = ["without velocities", "steps", "agent", "seeds", "last 100 episodes", "evaluated", "zoo, one model"]
+    return markdown(header, rows)
+
+
+def rebuild() -> None:
+    """Writes the table and the curves."""
+    blocks.fill(blocks.ROOT / "docs" / "memory.md", "memory", table())
+    draw_variants(variants(), RESULTS / "memory.svg")
+
+
+# -------------------------------------------------------------------------------------------------- What a memory knows
+def play(player, seed: int) -> dict[str, np.ndarray]:
+    """An episode: the observations (T, 2), the LSTM's states (T, 2 * H) after them, and the simulator's velocities
+    (T, 2) of cart and pole at the same moments."""
+    seen, states, velocities = [], [], []
+    obs = player.reset([seed])
+    simulator = player.vector.envs[0].unwrapped
+    episodes = []
+    while not episodes:
+        _, cart_velocity, _, pole_velocity = simulator.state
+        actions = player.act(obs)
+        seen.append(obs[0])
+        states.append(player.lstm_state.flatten().numpy())
+        velocities.append([cart_velocity, pole_velocity])
+        obs, _, _, _, episodes = player.step(actions)
+    return {"seen": np.array(seen), "states": np.array(states), "velocities": np.array(velocities)}
+
+
+def with_constant(inputs: np.ndarray) -> np.ndarray:
+    return np.hstack([inputs, np.ones((len(inputs), 1))])
+
+
+def reading(episodes: list[dict], name: str) -> np.ndarray:
+    """The velocities of the last episode as a linear map reads them that was fitted to the others."""
+    inputs = np.concatenate([episode[name] for episode in episodes[:-1]])
+    velocities = np.concatenate([episode["velocities"] for episode in episodes[:-1]])
+    weights, *_ = np.linalg.lstsq(with_constant(inputs), velocities, rcond=None)
+    return with_constant(episodes[-1][name]) @ weights
+
+
+def explained(predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """The part of each column's variance that is explained, R²."""
+    return 1 - ((predicted - true) ** 2).sum(0) / ((true - true.mean(0)) ** 2).sum(0)
+
+
+def draw(run: Path) -> None:
+    player = ppo_lstm.load(run)
+    episodes = [play(player, seed) for seed in range(1, 12)]
+    player.close()
+    last = episodes[-1]
+    from_memory = reading(episodes, "states")
+    from_observation = reading(episodes, "seen")
+    in_memory = explained(from_memory, last["velocities"])
+    in_observation = explained(from_observation, last["velocities"])
+    print(f"R² of the cart's and the pole's velocity: read from the memory {in_memory[0]:.2f} and {in_memory[1]:.2f},")
+    print(f"from the observation alone {in_observation[0]:.2f} and {in_observation[1]:.2f}")
+
+    plt = pictures()
+    figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 4.6))
+    above.plot(last["seen"][:SHOWN, 1], color="tab:blue")
+    above.set_title("what it sees: the pole's angle, normalized", fontsize=10)
+    below.plot(last["velocities"][:SHOWN, 1], color="tab:gray", linewidth=3, alpha=0.6, label="the simulator's")
+    below.plot(from_memory[:SHOWN, 1], color="tab:orange", linewidth=1.2, label="read from the memory")
+    below.plot(from_observation[:SHOWN, 1], color="tab:blue", linewidth=1.0, label="read from the observation")
+    below.set_title("what it doesn't see: the pole's angular velocity, rad/s", fontsize=10)
+    below.set_xlabel("step of an episode")
+    below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.3), frameon=False, ncols=3)
+    save_picture(figure, blocks.ROOT / "docs" / "images" / "memory.svg")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["evaluate", "draw"])
+    parser.add_argument("path", nargs="?", type=Path, help="run folder, or one that holds them")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with one_line_errors():
+        if options.command == "evaluate":
+            evaluate(options.path)
+        elif options.command == "draw":
+            draw(options.path)
+        else:
+            rebuild()
