@@ -1,10 +1,11 @@
 """What docs/memory.md shows: three agents on tasks without velocities, and what an agent's memory knows.
 
-    python docs/build/memory.py evaluate runs    # 50 episodes of each run by --deterministic, into memory.csv
-    python docs/build/memory.py draw runs/RUN    # docs/images/memory.svg, of a run of ppo_lstm.py on CartPole
+    python docs/build/memory.py evaluate runs    # 50 episodes of each run, into memory.csv
+    python docs/build/memory.py draw runs/RUN    # memory_state.svg, of a run of ppo_lstm.py on CartPole
     python docs/build/memory.py                  # the table and the curves, from the kept runs and memory.csv
 
-memory.csv is in benchmark/results. The runs are those of benchmark/ppo_lstm.sh and ppo_continuous_action_lstm.sh.
+All files are in benchmark/results. Evaluated agents take their most probable actions. The runs are
+those of benchmark/ppo_lstm.sh and ppo_continuous_action_lstm.sh.
 """
 
 import argparse
@@ -162,7 +163,7 @@ def draw(run: Path) -> None:
     below.set_title("what it doesn't see: the pole's angular velocity, rad/s", fontsize=10)
     below.set_xlabel("step of an episode")
     below.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.3), frameon=False, ncols=3)
-    save_picture(figure, blocks.ROOT / "docs" / "images" / "memory.svg")
+    save_picture(figure, RESULTS / "memory_state.svg")
 
 
 if __name__ == "__main__":
