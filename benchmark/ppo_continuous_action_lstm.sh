@@ -12,10 +12,14 @@ stacked="ppo_continuous_action.py --exp-name ppo_continuous_action_stacked --env
 status=0
 for task in Pendulum MountainCarContinuous; do
     options="$pendulum"
-    if [ "$task" = MountainCarContinuous ]; then options="$mountain_car"; fi
+    first_seed=201
+    if [ "$task" = MountainCarContinuous ]; then
+        options="$mountain_car"
+        first_seed=101
+    fi
     for script in ppo_continuous_action_lstm.py \
         "ppo_continuous_action.py --exp-name ppo_continuous_action_no_memory" "$stacked"; do
-        python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 --start-seed 101 \
+        python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 --start-seed $first_seed \
             --env-ids "no_velocity:${task}NoVelocity-v0" "$@" || status=$?
         if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
     done

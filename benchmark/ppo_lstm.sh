@@ -9,7 +9,7 @@ options="$sizes --learning-rate 1e-3 --gamma 0.98 --gae-lambda 0.8 --ent-coef 0"
 stacked="ppo.py --exp-name ppo_stacked --env-kwargs '{\"stack\": 4}'"
 status=0
 for script in ppo_lstm.py "ppo.py --exp-name ppo_no_memory" "$stacked"; do
-    python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 --start-seed 101 \
+    python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 --start-seed 201 \
         --env-ids no_velocity:CartPoleNoVelocity-v0 "$@" || status=$?
     if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
 done

@@ -41,6 +41,7 @@ from pages import markdown
 from runs import ROOT, release, version
 
 SB3_THREADS = {"default threads": None, "1 thread": 1}  # of torch; None is its default
+WITH_MEMORY = ("ppo_lstm", "ppo_continuous_action_lstm")  # they are measured beside RecurrentPPO
 LEAST_UPDATES = 3  # in a measurement
 SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of Procgen's rollout as one minibatch of the usual size
 DEFAULTS = {  # where neither --arguments nor --against is typed
@@ -210,7 +211,7 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
         from stable_baselines3.common.callbacks import BaseCallback
         from stable_baselines3.common.logger import Logger
 
-        if "hidden_size" in arguments:
+        if args.script in WITH_MEMORY:
             from sb3_contrib import RecurrentPPO
 
     class Clock(BaseCallback):
@@ -234,7 +235,7 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
     algorithm = PPO
     policy = "CnnPolicy" if len(envs.observation_space.shape) > 1 else "MlpPolicy"
     network = {}
-    if "hidden_size" in arguments:
+    if args.script in WITH_MEMORY:
         algorithm = RecurrentPPO
         policy = "MlpLstmPolicy"
         network = {"lstm_hidden_size": arguments["hidden_size"], "shared_lstm": True, "enable_critic_lstm": False}
@@ -404,9 +405,9 @@ def check(args: Args) -> None:
         raise UserError("--seconds must be above 0, and --warm-up 0 or more")
     if args.processes != 1 and "multigpu" not in args.script:
         raise UserError(f"--processes {args.processes}: {args.script}.py takes only one")
-    if args.sb3 and importlib.util.find_spec("sb3_contrib") is None:
-        hint = "pip install sb3-contrib, or leave it out by --no-sb3"
-        raise UserError(f"sb3-contrib, which brings stable-baselines3, is not installed; {hint}")
+    package = "sb3-contrib" if args.script in WITH_MEMORY else "stable-baselines3"
+    if args.sb3 and importlib.util.find_spec(package.replace("-", "_")) is None:
+        raise UserError(f"{package} is not installed; pip install {package}, or leave it out by --no-sb3")
 
 
 def cpu_name() -> str:
@@ -434,7 +435,7 @@ def main(args: Args) -> None:
         "release": release(),
         "arguments": config["arguments"],
     }
-    for package in ["stable-baselines3", "sb3-contrib", "torch"] if args.sb3 else []:
+    for package in ["stable-baselines3", "torch"] if args.sb3 else []:
         measured["versions"][package] = importlib.metadata.version(package)
     rounds = []
     for number in range(args.rounds):

@@ -28,7 +28,7 @@ def make(env_id, shown, stack=1, hold=1, normalize=False, **options):
     space = env.observation_space
     positions = gym.spaces.Box(space.low[shown], space.high[shown])
     env = gym.wrappers.TransformObservation(env, lambda observation: observation[shown], positions)
-    if normalize:  # a pole falls by thousandths of a radian: without this, an LSTM hardly sees it
+    if normalize:  # a balanced pole leans by hundredths of a radian
         env = gym.wrappers.NormalizeObservation(env)
     return gym.wrappers.FrameStackObservation(env, stack)  # the last few observations; 1: only the newest
 

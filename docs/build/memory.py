@@ -82,7 +82,11 @@ def variants() -> dict[str, dict[str, list[Run]]]:
         if run.env_id in TASKS:
             ending = next(ending for ending in VARIANTS if run.exp_name.endswith(ending))
             found[run.env_id][VARIANTS[ending]].append(run)
-    return {task: {name: found[task][name] for name in VARIANTS.values()} for task in TASKS if task in found}
+    ordered = {}
+    for task in TASKS:
+        if task in found:
+            ordered[task] = {name: found[task][name] for name in VARIANTS.values() if name in found[task]}
+    return ordered
 
 
 def table() -> str:
@@ -171,6 +175,8 @@ if __name__ == "__main__":
     parser.add_argument("command", nargs="?", choices=["evaluate", "draw"])
     parser.add_argument("path", nargs="?", type=Path, help="run folder, or one that holds them")
     options = parser.parse_args()
+    if options.command and options.path is None:
+        parser.error(f"{options.command}: name a run folder, or for evaluate one that holds them")
     torch.set_num_threads(1)
     with one_line_errors():
         if options.command == "evaluate":
