@@ -39,7 +39,7 @@ SCRIPTS = {
     "ppo_atari": (436, 14, "PICTURES keep_freed_memory main"),
     "ppo_atari_visual": (436, 10, """
         imports GRAY DARK BLUE GREEN ORANGE RED picture play draw_policy write"""),
-    "ppo_atari_lstm": (466, 10, "Player check_arguments"),
+    "ppo_atari_lstm": (471, 10, "Player check_arguments"),
     "ppo_atari_envpool": (466, 14, """
         imports PICTURES OneOfMany make_vector close_vector check_spaces share_of_cores check_arguments"""),
     "ppo_atari_multigpu": (467, 16, """

@@ -43,23 +43,21 @@ def frames(steps, num_envs):
 
 
 def one_step_at_a_time(agent, obs, lstm_state, dones):
-    """Log-probs, values and last state the plainest way: one environment after the other, step after step."""
-    num_envs = lstm_state.shape[1]
-    features = agent.network(obs.movedim(-1, 1) / 255).view(-1, num_envs, 512)
-    hidden, states = torch.zeros(len(features), num_envs, 128), []
-    for env in range(num_envs):
+    """The LSTM's outputs and last state the plainest way: one environment after the other, step after step.
+    Observations are (N, T, 84, 84, 1)."""
+    outputs, states = [], []
+    for env in range(len(obs)):
         h, c = lstm_state[:, env]
-        for t, feature in enumerate(features[:, env]):
-            if dones.view(-1, num_envs)[t, env]:
+        for feature, done in zip(agent.network(obs[env].movedim(-1, 1) / 255), dones[env]):
+            if done:
                 h, c = torch.zeros(128), torch.zeros(128)
             x = agent.lstm.weight_ih_l0 @ feature + agent.lstm.bias_ih_l0
             i, f, g, o = (x + agent.lstm.weight_hh_l0 @ h + agent.lstm.bias_hh_l0).chunk(4)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
-            hidden[t, env] = h
+            outputs.append(h)
         states.append(torch.stack([h, c]))
-    hidden = hidden.flatten(0, 1)
-    return agent.actor(hidden).log_softmax(-1), agent.critic(hidden).squeeze(-1), torch.stack(states, 1)
+    return torch.stack(outputs), torch.stack(states, 1)
 
 
 # lstm-1, lstm-2
@@ -81,35 +79,25 @@ def test_the_lstms_weights_are_orthogonal_its_biases_and_first_state_zero():
 # lstm-3
 @pytest.mark.parametrize("ended", [0, 0.1, 0.3, 0.6, 1])
 def test_a_sequence_equals_its_steps_gradients_too(ended):
-    noise = torch.from_numpy(np.random.default_rng(1).random((7, 3)))
+    noise = torch.from_numpy(np.random.default_rng(1).random((3, 7)))
     agent, dones = random_agent(), (noise < ended).float()
-    obs, lstm_state, weights = frames(7, 3), torch.randn(2, 3, 128), torch.randn(21, 3)
+    obs, first, weights = frames(3, 7).view(3, 7, 84, 84, 1), torch.randn(2, 3, 128), torch.randn(21, 128)
+    wanted, last_state = one_step_at_a_time(agent, obs, first, dones)
+    unrolled = agent.unroll(obs.flatten(0, 1), first, dones.flatten())
     gradients = []
-    results = []
-    for function in (agent, lambda *args: one_step_at_a_time(agent, *args)):
-        log_probs, value, last_state = function(obs, lstm_state, dones.flatten())
+    for outputs in (wanted, unrolled):
         agent.zero_grad()
-        ((log_probs * weights).sum() + value.sum()).backward()
-        gradients.append([parameter.grad.clone() for parameter in agent.parameters()])
-        results.append((log_probs, value, last_state))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        (outputs * weights).sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in agent.parameters() if parameter.grad is not None])
+    torch.testing.assert_close(unrolled, wanted, rtol=1e-5, atol=1e-5)
     for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * other.abs().max().item())
-    stepped = []
-    for step_obs, step_dones in zip(obs.split(3), dones):  # as in acting
-        _, value, lstm_state = agent(step_obs, lstm_state, step_dones)
-        stepped.append(value)
-    torch.testing.assert_close(torch.cat(stepped), results[0][1], rtol=0, atol=1e-5)
-    torch.testing.assert_close(lstm_state, results[0][2], rtol=1e-5, atol=1e-5)
-
-
-def test_the_lstm_runs_once_a_stretch_between_episode_ends(spy):
-    agent, dones = random_agent(), torch.zeros(32, 2)
-    dones[[0, 10, 10, 20], [0, 0, 1, 1]] = 1
-    calls = spy(torch.nn.LSTM, "forward")
-    agent(frames(32, 2), agent.initial_state(2), dones.flatten())
-    assert [len(call.input) for call in calls] == [10, 10, 12]
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * one.abs().max().item())
+    stepped, lstm_state = [], first
+    for t in range(7):  # as in acting
+        output, lstm_state = agent.step(obs[:, t], lstm_state, dones[:, t])
+        stepped.append(output)
+    torch.testing.assert_close(torch.stack(stepped, 1).flatten(0, 1), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(lstm_state, last_state, rtol=1e-5, atol=1e-5)
 
 
 # Acting
@@ -165,7 +153,10 @@ def test_bootstrap_truncated_takes_the_state_before_the_reset(train, spy, monkey
     agent = random_agent()
     episode = torch.arange(6, dtype=torch.uint8).repeat_interleave(84 * 84).view(6, 84, 84, 1) * 20
     with torch.no_grad():
-        value = agent.get_value(episode, agent.initial_state(1), torch.zeros(6))[-1].item()  # frames 0 to 5 in a row
+        state = agent.initial_state(1)
+        for t in range(5):
+            _, state = agent.step(episode[t : t + 1], state, torch.zeros(1))
+        value = agent.get_value(episode[-1:], state, torch.zeros(1)).item()  # frames 0 to 5 in a row
         forgetful = agent.get_value(episode[-1:], agent.initial_state(1), torch.zeros(1)).item()
     assert abs(value - forgetful) > 0.01
     monkeypatch.setattr(ppo, "Agent", lambda *_: agent)
@@ -190,10 +181,10 @@ def test_minibatches_are_whole_environments_in_time_order(train, spy, num_envs, 
         order = []
         for call in learning[epoch * num_minibatches :][:num_minibatches]:
             columns = (call.obs, call.dones, call.actions)
-            mb_obs, mb_dones, mb_actions = (x.reshape(8, -1, *x.shape[1:]) for x in columns)
+            mb_obs, mb_dones, mb_actions = (x.reshape(-1, 8, *x.shape[1:]) for x in columns)
             for i in range(num_envs // num_minibatches):
-                (env,) = [env for env in range(num_envs) if (obs[:, env] == mb_obs[:, i]).all()]
-                assert (dones[:, env] == mb_dones[:, i]).all() and (actions[:, env] == mb_actions[:, i]).all()
+                (env,) = [env for env in range(num_envs) if (obs[:, env] == mb_obs[i]).all()]
+                assert (dones[:, env] == mb_dones[i]).all() and (actions[:, env] == mb_actions[i]).all()
                 order.append(env)
         assert sorted(order) == list(range(num_envs))
         orders.append(order)

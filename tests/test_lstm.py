@@ -85,15 +85,13 @@ def random_dones(steps, num_envs, share):
 
 
 def one_step_at_a_time(agent, obs, lstm_state, dones):
-    """What the actor and the critic say, and the last state, the plainest way: environment after environment, step
-    after step, by the equations of an LSTM."""
-    num_envs = lstm_state.shape[1]
-    features = agent.network(obs).view(-1, num_envs, 64)
-    hidden = []
+    """The LSTM's outputs and last state the plainest way: environment after environment, step after step, by the
+    equations of an LSTM. Observations are (N, T, D)."""
+    outputs = []
     states = []
-    for env in range(num_envs):
+    for env in range(len(obs)):
         h, c = lstm_state[:, env]
-        for feature, done in zip(features[:, env], dones.view(-1, num_envs)[:, env]):
+        for feature, done in zip(agent.network(obs[env]), dones[env]):
             if done:
                 h = torch.zeros(16)
                 c = torch.zeros(16)
@@ -101,10 +99,9 @@ def one_step_at_a_time(agent, obs, lstm_state, dones):
             i, f, g, o = (x + agent.lstm.weight_hh_l0 @ h + agent.lstm.bias_hh_l0).chunk(4)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
-            hidden.append(h)
+            outputs.append(h)
         states.append(torch.stack([h, c]))
-    hidden = torch.stack(hidden).view(num_envs, -1, 16).transpose(0, 1).flatten(0, 1)
-    return agent.actor(hidden), agent.critic(hidden).squeeze(-1), torch.stack(states, 1)
+    return torch.stack(outputs), torch.stack(states, 1)
 
 
 # -------------------------------------------------------------------------------------------- lstm-1, lstm-2: the start
@@ -121,44 +118,48 @@ def test_the_lstms_weights_are_orthogonal_its_biases_and_first_state_zero(script
 @pytest.mark.parametrize("share", [0, 0.2, 1])
 def test_a_sequence_equals_its_steps_gradients_too(script, share):
     agent = new_agent(script, scale=0.3)
-    dones = random_dones(7, 3, share)
-    obs = torch.randn(21, 3)
+    dones = random_dones(3, 7, share)
+    obs = torch.randn(3, 7, 3)
     first = torch.randn(2, 3, 16)
+    wanted, last = one_step_at_a_time(agent, obs, first, dones)
+    unrolled = agent.unroll(obs.flatten(0, 1), first, dones.flatten())
     gradients = []
-    results = []
-    for function in (agent, lambda *args: one_step_at_a_time(agent, *args)):
-        outputs, *_, value, last = function(obs, first, dones.flatten())
-        if script is ppo_lstm:
-            outputs = outputs.log_softmax(-1)  # of log-probs, it leaves them as they are
+    for outputs in (wanted, unrolled):
         agent.zero_grad()
-        (outputs.square().sum() + value.sum()).backward()
+        outputs.square().sum().backward()
         gradients.append([parameter.grad.clone() for parameter in agent.parameters() if parameter.grad is not None])
-        results.append((outputs, value, last))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(unrolled, wanted, rtol=1e-4, atol=1e-5)
     for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * other.abs().max().item())
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * one.abs().max().item())
+
+    state = first
+    stepped = []
+    for t in range(7):  # as in acting
+        output, state = agent.step(obs[:, t], state, dones[:, t])
+        stepped.append(output)
+    torch.testing.assert_close(torch.stack(stepped, 1).flatten(0, 1), wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(state, last, rtol=1e-4, atol=1e-5)
 
 
-def test_a_value_depends_on_its_own_environments_episode_so_far_and_nothing_else(script):
+def test_an_output_depends_on_its_own_environments_episode_so_far_and_nothing_else(script):
     agent = new_agent(script, scale=0.3)
-    dones = random_dones(6, 3, 0.2)
-    assert 0 < dones[1:].mean() < 0.5
+    dones = random_dones(3, 6, 0.2)
+    assert 0 < dones[:, 1:].mean() < 0.5
     first = torch.randn(2, 3, 16)
 
-    def values(obs, state):
-        return agent.get_value(obs, state, dones.flatten())
+    def outputs(obs, state):
+        return agent.unroll(obs, state, dones.flatten()).sum(-1)
 
-    by_obs, by_state = torch.autograd.functional.jacobian(values, (torch.randn(18, 3), first))
-    depends = (by_obs != 0).any(-1).view(6, 3, 6, 3)
-    on_state = (by_state != 0).any(-1).any(1).view(6, 3, 3)
-    episodes = dones.cumsum(0)  # of each environment, counted
-    for t, env in np.ndindex(6, 3):
-        for s, other in np.ndindex(6, 3):
-            same_episode = env == other and s <= t and bool(episodes[s, env] == episodes[t, env])
-            assert depends[t, env, s, other] == same_episode
+    by_obs, by_state = torch.autograd.functional.jacobian(outputs, (torch.randn(18, 3), first))
+    depends = (by_obs != 0).any(-1).view(3, 6, 3, 6)
+    on_state = (by_state != 0).any(-1).any(1).view(3, 6, 3)
+    episodes = dones.cumsum(1)  # of each environment, counted
+    for env, t in np.ndindex(3, 6):
+        for other, s in np.ndindex(3, 6):
+            same_episode = env == other and s <= t and bool(episodes[env, s] == episodes[env, t])
+            assert depends[env, t, other, s] == same_episode
         for other in range(3):
-            assert on_state[t, env, other] == (env == other and episodes[t, env] == 0)
+            assert on_state[env, t, other] == (env == other and episodes[env, t] == 0)
 
 
 # ---------------------------------------------------------------------------------------------------------- The rollout
@@ -233,11 +234,11 @@ def test_minibatches_are_whole_environments_in_time_order(train, script, spy):
     for epoch in range(4):
         order = []
         for call in learning[3 * epoch : 3 * epoch + 3]:
-            mb_obs = np.array(call.obs).reshape(8, 2, 3)
-            mb_dones = np.array(call.dones).reshape(8, 2)
+            mb_obs = np.array(call.obs).reshape(2, 8, 3)
+            mb_dones = np.array(call.dones).reshape(2, 8)
             for i in range(2):
-                (env,) = [env for env in range(6) if (obs[:, env] == mb_obs[:, i]).all()]
-                assert (dones[:, env] == mb_dones[:, i]).all()
+                (env,) = [env for env in range(6) if (obs[:, env] == mb_obs[i]).all()]
+                assert (dones[:, env] == mb_dones[i]).all()
                 order.append(env)
         assert sorted(order) == list(range(6))
         orders.append(order)

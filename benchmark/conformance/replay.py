@@ -93,7 +93,18 @@ class Replay:
             shown = self.vectors[min(i // self.per_update, self.U - 1)].flatten()
             position = {vector: where for where, vector in enumerate(shown)}
             rows = [row for row in step["observations"] if row.any()]  # not those that only fill up
-            self.minibatches.append(np.array([position.get(int(row.argmax()), -1) for row in rows]))
+            batch = np.array([position.get(int(row.argmax()), -1) for row in rows])
+            if self.has_lstm and len(batch) == len(step["observations"]) and self.in_time_order(batch):
+                order = batch.argsort()  # all environments' first steps, then all second ones
+                batch = batch[order]
+                for name in ("observations", "actions"):
+                    if name in step:
+                        step[name] = step[name][order]
+            self.minibatches.append(batch)
+
+    def in_time_order(self, batch) -> bool:
+        """Whether the samples of each environment are. One environment may come after the other."""
+        return all((np.diff(batch[batch % self.N == n]) > 0).all() for n in range(self.N))
 
     def see(self, inputs, final_inputs, last=None):
         """Takes observations (U * T + 1, N, D), and those at episodes' ends (U * T, N, D), as the network saw them.
