@@ -5,7 +5,7 @@
 set -euo pipefail
 export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
 sizes="--total-timesteps 100000 --num-envs 8 --num-steps 32 --num-minibatches 1 --update-epochs 20 --checkpoints 1"
-options="$sizes --learning-rate 1e-3 --gamma 0.98 --gae-lambda 0.8 --ent-coef 0"
+options="$sizes --learning-rate 1e-3 --gamma 0.98 --gae-lambda 0.8 --ent-coef 0 --vf-coef 0.005 --no-clip-vloss"
 stacked="ppo.py --exp-name ppo_stacked --env-kwargs '{\"stack\": 4}'"
 status=0
 for script in ppo_lstm.py "ppo.py --exp-name ppo_no_memory" "$stacked"; do
