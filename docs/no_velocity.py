@@ -3,6 +3,7 @@
 from functools import partial
 
 import gymnasium as gym
+import numpy as np
 
 
 class HoldAction(gym.Wrapper):
@@ -22,18 +23,18 @@ class HoldAction(gym.Wrapper):
         return observation, total, terminated, truncated, info
 
 
-def make(env_id, shown, stack=1, hold=1, normalize=False, **options):
+def make(env_id, shown, scale=1, stack=1, hold=1, **options):
     env = gym.make(env_id, **options)
     env = HoldAction(env, hold)
     space = env.observation_space
-    positions = gym.spaces.Box(space.low[shown], space.high[shown])
-    env = gym.wrappers.TransformObservation(env, lambda observation: observation[shown], positions)
-    if normalize:  # a balanced pole leans by hundredths of a radian
-        env = gym.wrappers.NormalizeObservation(env)
+    scale = np.array(scale, np.float32)
+    positions = gym.spaces.Box(space.low[shown] * scale, space.high[shown] * scale)
+    env = gym.wrappers.TransformObservation(env, lambda observation: observation[shown] * scale, positions)
     return gym.wrappers.FrameStackObservation(env, stack)  # the last few observations; 1: only the newest
 
 
-gym.register("CartPoleNoVelocity-v0", partial(make, "CartPole-v1", [0, 2], normalize=True))
+# A balanced pole leans by hundredths of a radian
+gym.register("CartPoleNoVelocity-v0", partial(make, "CartPole-v1", [0, 2], scale=[1, 20]))
 gym.register("PendulumNoVelocity-v0", partial(make, "Pendulum-v1", [0, 1]))
 # Noise that changes in each step hardly ever brings the car up the hill
 gym.register("MountainCarContinuousNoVelocity-v0", partial(make, "MountainCarContinuous-v0", [0], hold=5))
