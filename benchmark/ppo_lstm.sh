@@ -5,11 +5,11 @@
 set -euo pipefail
 export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
 sizes="--total-timesteps 100000 --num-envs 8 --num-steps 32 --num-minibatches 1 --update-epochs 20 --checkpoints 1"
-options="$sizes --learning-rate 2e-3 --anneal-clip --ent-coef 0 --vf-coef 0.005 --no-clip-vloss --bootstrap-truncated"
+options="$sizes --learning-rate 2e-3 --anneal-clip --ent-coef 0 --no-clip-vloss --bootstrap-truncated"
 stacked="ppo.py --exp-name ppo_stacked --env-kwargs '{\"stack\": 4}'"
 status=0
 for script in ppo_lstm.py "ppo.py --exp-name ppo_no_memory" "$stacked"; do
-    python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 --start-seed 301 \
+    python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 --start-seed 401 \
         --env-ids no_velocity:CartPoleNoVelocity-v0 "$@" || status=$?
     if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
 done

@@ -23,9 +23,10 @@ class HoldAction(gym.Wrapper):
         return observation, total, terminated, truncated, info
 
 
-def make(env_id, shown, scale=1, stack=1, hold=1, **options):
+def make(env_id, shown, scale=1, reward_scale=1, stack=1, hold=1, **options):
     env = gym.make(env_id, **options)
     env = HoldAction(env, hold)
+    env = gym.wrappers.TransformReward(env, lambda reward: reward_scale * reward)
     space = env.observation_space
     scale = np.array(scale, np.float32)
     positions = gym.spaces.Box(space.low[shown] * scale, space.high[shown] * scale)
@@ -33,8 +34,9 @@ def make(env_id, shown, scale=1, stack=1, hold=1, **options):
     return gym.wrappers.FrameStackObservation(env, stack)  # the last few observations; 1: only the newest
 
 
-# A balanced pole leans by hundredths of a radian
-gym.register("CartPoleNoVelocity-v0", partial(make, "CartPole-v1", [0, 2], scale=[1, 20]))
+# A balanced pole leans by hundredths of a radian; values of up to 100 would drown the policy in a network for both
+cart_pole = partial(make, "CartPole-v1", [0, 2], scale=[1, 20], reward_scale=0.02)
+gym.register("CartPoleNoVelocity-v0", cart_pole)
 gym.register("PendulumNoVelocity-v0", partial(make, "Pendulum-v1", [0, 1]))
 # Noise that changes in each step hardly ever brings the car up the hill
 gym.register("MountainCarContinuousNoVelocity-v0", partial(make, "MountainCarContinuous-v0", [0], hold=5))

@@ -1,11 +1,11 @@
-"""What docs/memory.md shows: three agents on tasks without velocities, and what an agent's memory knows.
+"""What docs/memory.md shows: agents with and without a memory, and what an agent's memory knows.
 
     python docs/build/memory.py evaluate runs    # 50 episodes of each run, into memory.csv
     python docs/build/memory.py draw runs/RUN    # memory_state.svg, of a run of ppo_lstm.py on CartPole
     python docs/build/memory.py                  # the table and the curves, from the kept runs and memory.csv
 
-All files are in benchmark/results. Evaluated agents take their most probable actions. The runs are
-those of benchmark/ppo_lstm.sh and ppo_continuous_action_lstm.sh.
+All files are in benchmark/results. Evaluated agents take their most probable actions. The runs are those of
+benchmark/ppo_lstm.sh, ppo_continuous_action_lstm.sh and popgym.sh, whose tasks aren't evaluated.
 """
 
 import argparse
@@ -39,9 +39,12 @@ VARIANTS = {  # by the end of --exp-name
     "_no_memory": "no memory",
 }
 TASKS = {  # and rl-baselines3-zoo's RecurrentPPO, its benchmark.md
-    "no_velocity:CartPoleNoVelocity-v0": "500 ± 0",
+    "no_velocity:CartPoleNoVelocity-v0": "10 ± 0",
     "no_velocity:PendulumNoVelocity-v0": "−218 ± 140",
     "no_velocity:MountainCarContinuousNoVelocity-v0": "91.5 ± 1.8",
+    "popgym:popgym-RepeatPreviousEasy-v0": "",
+    "popgym:popgym-CountRecallEasy-v0": "",
+    "popgym:popgym-PositionOnlyCartPoleEasy-v0": "",
 }
 SHOWN = 150  # steps of the last episode that are drawn
 
@@ -60,7 +63,7 @@ def evaluate(folder: Path) -> None:
     """Adds the runs below the folder to memory.csv."""
     rows = evaluations()
     for run in find_runs([folder]):
-        if run.env_id in TASKS and run.name not in rows:
+        if run.env_id.startswith("no_velocity:") and run.name not in rows:
             rows[run.name] = mean_return(folder / run.name, run.script)
             print(f"{run.name}: {rows[run.name]:.2f}", flush=True)
             lines = [f"{name},{mean:.4f}" for name, mean in sorted(rows.items())]
@@ -94,13 +97,14 @@ def table() -> str:
     means = evaluations()
     rows = []
     for task, of_task in variants().items():
-        name = task.removeprefix("no_velocity:").removesuffix("NoVelocity-v0")
+        name = task.partition(":")[2].removeprefix("popgym-").removesuffix("-v0")
+        name = name.replace("NoVelocity", " without velocities")
         for variant, runs in of_task.items():
-            evaluated = [means[run.name] for run in runs]
+            evaluated = spread([means[run.name] for run in runs]) if task.startswith("no_velocity:") else ""
             theirs = TASKS[task] if variant == "a memory" else ""
             steps = f"{runs[0].total:,}"
-            rows.append([name, steps, variant, str(len(runs)), spread(results(runs)), spread(evaluated), theirs])
-    header = ["without velocities", "steps", "agent", "seeds", "last 100 episodes", "evaluated", "zoo, one model"]
+            rows.append([name, steps, variant, str(len(runs)), spread(results(runs)), evaluated, theirs])
+    header = ["task", "steps", "agent", "seeds", "last 100 episodes", "evaluated", "zoo, one model"]
     return markdown(header, rows)
 
 
@@ -160,7 +164,7 @@ def draw(run: Path) -> None:
     plt = pictures()
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 4.6))
     above.plot(last["seen"][:SHOWN, 1], color="tab:blue")
-    above.set_title("what it sees: the pole's angle, normalized", fontsize=10)
+    above.set_title("what it sees: the pole's angle, 1/20 rad", fontsize=10)
     below.plot(last["velocities"][:SHOWN, 1], color="tab:gray", linewidth=3, alpha=0.6, label="the simulator's")
     below.plot(from_memory[:SHOWN, 1], color="tab:orange", linewidth=1.2, label="read from the memory")
     below.plot(from_observation[:SHOWN, 1], color="tab:blue", linewidth=1.0, label="read from the observation")
