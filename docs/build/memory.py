@@ -150,6 +150,7 @@ def explained(predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
 
 
 def draw(run: Path) -> None:
+    torch.manual_seed(1)  # of the actions' noise
     player = ppo_lstm.load(run)
     episodes = [play(player, seed) for seed in range(1, 12)]
     player.close()
