@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Three of POPGym's tasks (docs/memory.md; pip install popgym): with a memory and without one. Five seeds, on which nothing
-# was chosen.
+# Three of POPGym's tasks (docs/memory.md; pip install popgym): with a memory and without one. Five seeds, on which
+# nothing was chosen.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 options="--total-timesteps 300000 --num-envs 16 --num-minibatches 8 --learning-rate 1e-3 --checkpoints 1"

@@ -39,7 +39,7 @@ VARIANTS = {  # by the end of --exp-name
     "_no_memory": "no memory",
 }
 TASKS = {  # and rl-baselines3-zoo's RecurrentPPO, its benchmark.md
-    "no_velocity:CartPoleNoVelocity-v0": "10 ± 0",
+    "no_velocity:CartPoleNoVelocity-v0": "10 ± 0",  # 500 ± 0, scaled as the rewards are here
     "no_velocity:PendulumNoVelocity-v0": "−218 ± 140",
     "no_velocity:MountainCarContinuousNoVelocity-v0": "91.5 ± 1.8",
     "popgym:popgym-RepeatPreviousEasy-v0": "",
@@ -49,7 +49,7 @@ TASKS = {  # and rl-baselines3-zoo's RecurrentPPO, its benchmark.md
 SHOWN = 150  # steps of the last episode that are drawn
 
 
-# ----------------------------------------------------------------------------------------------------- The three agents
+# -------------------------------------------------------------------------------------------- With a memory and without
 def mean_return(run: Path, script: str, episodes: int = 50) -> float:
     """Mean return of a run's agent, which takes its most probable actions."""
     player = SCRIPTS[script].load(run, deterministic=True)
