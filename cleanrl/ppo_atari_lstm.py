@@ -278,10 +278,10 @@ class Agent(nn.Module):
         firsts = is_first.nonzero().flatten()  # (E,), of E episodes
         states = lstm_state.new_zeros(2, len(firsts), lstm_state.shape[2])  # [lstm-3] zero where an episode begins
         states[:, firsts % steps == 0] = lstm_state * (1 - dones[::steps])[:, None]  # others go on
-        episodes = self.get_features(obs).tensor_split(firsts[1:].tolist())
-        padded = nn.utils.rnn.pad_sequence(episodes)  # (steps of the longest, E, 512)
-        outputs, _ = self.lstm(padded, (states[0:1], states[1:2]))
-        return torch.cat([outputs[: len(episode), i] for i, episode in enumerate(episodes)])
+        episodes = torch.arange(len(obs), device=obs.device).tensor_split(firsts[1:].tolist())
+        rows = nn.utils.rnn.pad_sequence(episodes, padding_value=-1)  # (steps of the longest, E), of obs
+        outputs, _ = self.lstm(self.get_features(obs)[rows], (states[0:1], states[1:2]))
+        return outputs.transpose(0, 1)[rows.T >= 0]  # without the padding, episode after episode
 
     def forward(self, hidden: torch.Tensor):
         """Log-probs of all A actions, (M, A), and values, (M,), at the LSTM's outputs, (M, 128). This is the policy:
