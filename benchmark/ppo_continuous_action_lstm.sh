@@ -19,5 +19,5 @@ sweep Pendulum 256 "--total-timesteps 50000 --num-steps 100 --num-minibatches 4 
     --gamma 0.9 --ent-coef 0.01 --vf-coef 2" 501 10 "$@"
 sweep MountainCarContinuous 64 "--total-timesteps 60000 --num-steps 128 --num-minibatches 4 --checkpoints 1 \
     --learning-rate 1e-3" 101 10 "$@"
-sweep HalfCheetah 64 "--total-timesteps 1000000 --num-steps 256 --num-minibatches 8 --checkpoints 1" 101 3 "$@"
+sweep HalfCheetah 64 "--total-timesteps 500000 --num-steps 256 --num-minibatches 8 --checkpoints 1" 101 3 "$@"
 exit "$status"

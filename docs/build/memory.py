@@ -42,6 +42,7 @@ TASKS = {  # and rl-baselines3-zoo's RecurrentPPO, its benchmark.md
     "no_velocity:CartPoleNoVelocity-v0": "10 ± 0",  # 500 ± 0, scaled as the rewards are here
     "no_velocity:PendulumNoVelocity-v0": "−218 ± 140",
     "no_velocity:MountainCarContinuousNoVelocity-v0": "91.5 ± 1.8",
+    "no_velocity:HalfCheetahNoVelocity-v0": "",
     "popgym:popgym-RepeatPreviousEasy-v0": "",
     "popgym:popgym-CountRecallEasy-v0": "",
     "popgym:popgym-PositionOnlyCartPoleEasy-v0": "",
