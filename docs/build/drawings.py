@@ -378,8 +378,8 @@ def speed_bars(folder: Path) -> None:
         ("ppo_numpy", "ppo_numpy.py", "CartPole"),
         ("ppo", "ppo.py", "CartPole"),
         ("ppo_continuous_action_numpy", "…_continuous_action_numpy", "HalfCheetah"),
-        ("ppo_lstm", "ppo_lstm.py", "CartPole; theirs: RecurrentPPO"),
         ("ppo_continuous_action", "ppo_continuous_action.py", "HalfCheetah"),
+        ("ppo_lstm", "ppo_lstm.py", "CartPole; theirs: RecurrentPPO"),
         ("ppo_atari_envpool", "ppo_atari_envpool.py", "Breakout"),
         ("ppo_atari", "ppo_atari.py", "Breakout"),
     ]
