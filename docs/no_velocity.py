@@ -37,7 +37,7 @@ def make(env_id, shown, scale=1, reward_scale=1, stack=1, hold=1, **options):
 # A balanced pole leans by hundredths of a radian; values of up to 100 would drown the policy in a network for both
 cart_pole = partial(make, "CartPole-v1", [0, 2], scale=[1, 20], reward_scale=0.02)
 gym.register("CartPoleNoVelocity-v0", cart_pole)
-# Noise that changes in each step hardly ever brings a pendulum up, or a car up the hill
+# Noise that changes in each step hardly ever brings the car up the hill, and a pendulum up only later
 gym.register("PendulumNoVelocity-v0", partial(make, "Pendulum-v1", [0, 1], hold=2))
 gym.register("MountainCarContinuousNoVelocity-v0", partial(make, "MountainCarContinuous-v0", [0], hold=5))
 gym.register("HalfCheetahNoVelocity-v0", partial(make, "HalfCheetah-v4", list(range(8))))
