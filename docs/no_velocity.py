@@ -34,8 +34,9 @@ def make(env_id, shown, scale=1, reward_scale=1, stack=1, hold=1, **options):
     return gym.wrappers.FrameStackObservation(env, stack)  # the last few observations; 1: only the newest
 
 
-# A balanced pole leans by hundredths of a radian; values of up to 100 would drown the policy in a network for both
-cart_pole = partial(make, "CartPole-v1", [0, 2], scale=[1, 20], reward_scale=0.02)
+# In a step, a balanced pole turns by hundredths of a radian, and its cart moves by as little. Values of up to 100 would
+# drown the policy in a network for both
+cart_pole = partial(make, "CartPole-v1", [0, 2], scale=[4, 20], reward_scale=0.02)
 gym.register("CartPoleNoVelocity-v0", cart_pole)
 # Noise that changes in each step hardly ever brings the car up the hill, and a pendulum up only later
 gym.register("PendulumNoVelocity-v0", partial(make, "Pendulum-v1", [0, 1], hold=2))
