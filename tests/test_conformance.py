@@ -1,10 +1,13 @@
 """benchmark/conformance: vectors of two sources, trainings that numpy replays, and differences by their names."""
 
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command_line import UserError, one_line_errors
 
 FOLDER = Path(__file__).parents[1] / "benchmark" / "conformance"
 sys.path[:0] = [str(FOLDER), str(FOLDER / "adapters")]
@@ -67,6 +70,67 @@ def test_the_split_that_is_described_is_the_one_that_was_drawn():
     assert found["sizes"].tolist() == [2, 2, 2, 2, 3, 2]
     assert found["repeated"].tolist() == [1, 0]
     assert found["in_order"].tolist() == [1, 0, 0]
+
+
+# Results that are right but for a part: the vector's name, and what is made of its expected result
+def nan_returns(got):
+    return got | {"returns": np.full_like(got["returns"], np.nan)}
+
+
+def nan_after_the_first_step(part):
+    def change(got):
+        nan = {name: np.full_like(x, np.nan) for name, x in got["steps"][1][part].items()}
+        return {"steps": [got["steps"][0], got["steps"][1] | {part: nan}]}
+
+    return change
+
+
+def misspelt_advantages(got):
+    return {"advantage": 0 * got["advantages"], "returns": got["returns"]}
+
+
+def misspelt_gradients(got):
+    return {"steps": [{"gradient": {}, "weights": step["weights"]} for step in got["steps"]]}
+
+
+def weights_by_other_names(got):
+    return {"steps": [{"weights": {"actor.weight": 0.0}} for step in got["steps"]]}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("GAE, true ends", nan_returns),
+        ("update, Discrete", nan_after_the_first_step("gradients")),
+        ("update, Discrete", nan_after_the_first_step("weights")),
+        ("GAE, true ends", misspelt_advantages),
+        ("GAE, true ends", lambda got: {}),
+        ("GAE, true ends", lambda got: tuple(got.values())),
+        ("update, Discrete", misspelt_gradients),
+        ("update, Discrete", weights_by_other_names),
+    ],
+)
+def test_nan_and_unknown_names_differ(name, change, monkeypatch, capsys):
+    monkeypatch.setattr(check, "explain", None)  # no variant is looked for, which would take long
+    case = next(case for case in CASES if case["name"] == name)
+    adapter = SimpleNamespace(**{case["call"]: lambda i: change(vectors.answer(case))})
+    result = check.check_case(adapter, case)
+    assert (result.verdict, result.found) == ("differs", {})
+    assert result.note
+    assert capsys.readouterr().err == ""  # no traceback
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("GAE, true ends", lambda got: {"returns": got["returns"]}),
+        ("update, Discrete", lambda got: {"steps": [step | {"learning_rate": 0.02} for step in got["steps"]]}),
+    ],
+)
+def test_a_part_may_be_left_out_and_steps_may_be_a_spys(name, change):
+    case = next(case for case in CASES if case["name"] == name)
+    adapter = SimpleNamespace(**{case["call"]: lambda i: change(vectors.answer(case))})
+    assert check.check_case(adapter, case).verdict == "same"
 
 
 # ---------------------------------------------------------------------------------------------------------- The scripts
@@ -175,10 +239,88 @@ def test_the_script_of_the_environments_has_ends_and_limits_at_the_borders_too()
     assert len(np.unique(replayed.vectors[0])) == scripted.HYPER["num_envs"] * scripted.HYPER["num_steps"]
 
 
+def with_nan(record, parts, begin, end, of="value"):
+    """A copy of a record in which the value's numbers, or the policy's, are NaN from one step to another."""
+    steps = list(record["steps"])
+    for i in range(begin, end):
+        steps[i] = dict(steps[i])
+        for part in parts:
+            nan = {name: np.full_like(x, np.nan) for name, x in steps[i][part].items() if name.startswith(of)}
+            steps[i][part] = steps[i][part] | nan
+    return record | {"steps": steps}
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return ours.record("ppo", **SHORT)
+
+
+def test_a_record_with_nan_says_where_the_first_one_is(recorded):
+    last = len(recorded["steps"])
+    rows = details.report(with_nan(recorded, ("fresh", "unclipped", "gradients", "weights"), last - 8, last))
+    differing = [row for row in rows if row.verdict == "differs"]
+    assert [row.name for row in differing] == ["numbers"]
+    assert differing[0].note.endswith(f"gradient of value.0.weight in step {last - 7} of {last}")
+    assert "value loss" not in [row.name for row in rows]
+
+
+@pytest.mark.parametrize("part", ["unclipped", "gradients", "weights"])
+def test_nan_in_any_part_of_a_record_is_seen(part, recorded):
+    rows = details.report(with_nan(recorded, (part,), 5, 6))
+    assert [row.name for row in rows if row.verdict == "differs"] == ["numbers"]
+
+
+@pytest.mark.parametrize(
+    ("part", "of", "row"),
+    [
+        ("weights", "value", details.adam),
+        ("weights", "policy", details.first_ratio),
+        ("unclipped", "value", details.zero_grad),
+        ("unclipped", "value", details.clip),
+    ],
+)
+def test_each_comparison_takes_nan_for_a_difference(part, of, row, recorded):
+    replayed = replay.Replay(with_nan(recorded, (part,), 23, 24, of))
+    details.observations(replayed)
+    assert row(replayed).verdict == "differs"
+
+
+def test_nothing_fits_nan(recorded):
+    last = len(recorded["steps"])
+    replayed = replay.Replay(with_nan(recorded, ("fresh",), last - 1, last))
+    details.observations(replayed)
+    search = details.Search(replayed)
+    assert search.fit("value", search.wanted, search.every) is None
+    assert search.fit("value", search.wanted, search.first)
+    assert search.fit("policy", search.wanted, search.every)
+
+
+def test_nan_in_shared_layers_differs():
+    rows = details.report(with_nan(ours.record("ppo_lstm", **SHORT), ("fresh",), 7, 8, of="lstm"))
+    assert [row.name for row in rows if row.verdict == "differs"] == ["zero_grad", "shared layers"]
+
+
+def test_actions_that_are_nan_differ():
+    record = ours.record("ppo_continuous_action", updates=7)
+    assert details.stored_actions(replay.Replay(record))[0].verdict == "same"
+    of_last_rollout = record["steps"][-record["hyper"]["epochs"] * record["hyper"]["minibatches"]]
+    of_last_rollout["actions"] = np.full_like(of_last_rollout["actions"], np.nan)
+    assert details.stored_actions(replay.Replay(record))[0].verdict == "differs"
+
+
+def test_initial_weights_that_are_nan_differ():
+    assert details.initialization({"actor.0.bias": np.array([0.0, np.nan])}).verdict == "differs"
+
+
 # ------------------------------------------------------------------------------------------------------------- The tool
 def run(monkeypatch, *words):
+    """The exit status."""
     monkeypatch.setattr(sys, "argv", ["check.py", *map(str, words)])
-    return check.main()
+    try:
+        with one_line_errors():
+            return check.main()
+    except SystemExit as end:
+        return end.code
 
 
 def test_the_exit_status_says_whether_anything_differs(tmp_path, monkeypatch, capsys):
@@ -192,6 +334,78 @@ def test_the_exit_status_says_whether_anything_differs(tmp_path, monkeypatch, ca
     assert "lambda 1" in capsys.readouterr().out
     assert run(monkeypatch, "--adapter", tmp_path / "missing.py") == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+SPLIT = "def split(i):\n    return vectors.answer({'call': 'split', 'inputs': i})\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import no_such_package\nNAME = 'mine'\n",
+        "NAME = 'mine'\ndef gae(i)\n",
+        f"import vectors\n{SPLIT}",
+        "NAME = 'mine'\ndef compute_gae(i): ...\ndef records(): ...\n",
+    ],
+    ids=["missing package", "syntax error", "no NAME", "misspelt functions"],
+)
+def test_an_adapter_that_checks_nothing_costs_one_line(source, tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text(source, "utf-8")
+    assert run(monkeypatch, "--adapter", tmp_path / "mine.py") == 2
+    printed = capsys.readouterr()
+    assert (printed.out, len(printed.err.splitlines())) == ("", 1)
+
+
+def test_an_error_of_an_adapter_keeps_its_traceback(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine.py").write_text("NAME = 1 / 0\n", "utf-8")
+    assert run(monkeypatch, "--adapter", tmp_path / "mine.py") == 2
+    assert 'mine.py", line 1' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def gae(i): raise NotImplementedError('none')\n", "OPTIONS = {'record': {}}\ndef record(): ...\n"],
+    ids=["all not there", "no options"],
+)
+def test_an_adapter_of_which_nothing_is_compared_fails(source, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(f"NAME = 'mine'\n{source}", "utf-8")
+    assert run(monkeypatch, "--adapter", tmp_path / "mine.py") == 2
+
+
+def test_an_adapter_may_have_dataclasses(tmp_path, monkeypatch):
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\nimport vectors\nNAME = 'mine'\n"
+    source = f"{head}@dataclass\nclass Settings:\n    gamma: float = 0.99\n{SPLIT}"
+    (tmp_path / "mine.py").write_text(source, "utf-8")
+    assert run(monkeypatch, "--adapter", tmp_path / "mine.py") == 0
+
+
+@pytest.mark.parametrize(
+    "words", [["check.py", "--adapter", "none.py"], ["matrix.py", "skrl"]], ids=["check", "matrix"]
+)
+def test_a_mistake_at_the_command_line_costs_one_line(words):
+    done = subprocess.run([sys.executable, FOLDER / words[0], *words[1:]], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_matrix_knows_its_libraries(monkeypatch):
+    filled = []
+    monkeypatch.setattr(matrix, "run", lambda adapter: (adapter, {}))
+    monkeypatch.setattr(matrix, "fill", lambda adapter, name, found: filled.append(adapter))
+    monkeypatch.setattr(sys, "argv", ["matrix.py"])
+    assert matrix.main() == 0
+    assert filled == list(matrix.LIBRARIES)
+    monkeypatch.setattr(sys, "argv", ["matrix.py", "sb3", "skrl"])
+    with pytest.raises(UserError, match="skrl_"):
+        matrix.main()
+    assert filled == list(matrix.LIBRARIES)
+    assert all((FOLDER / "adapters" / f"{name}.py").is_file() for name in filled)
+
+
+def test_a_library_whose_check_gives_no_results_fills_no_column(monkeypatch):
+    monkeypatch.setattr(matrix.subprocess, "run", lambda *arguments, **options: None)
+    with pytest.raises(UserError, match="sb3"):
+        matrix.run("sb3")
 
 
 def test_a_cell_has_the_default_and_the_options_that_differ():

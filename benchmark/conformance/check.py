@@ -4,12 +4,13 @@
 
 adapters/template.py says how an adapter is written. Prints a row for each vector and each detail of the recorded
 training: same; differs, by how much and like which known variant; not there. Exit status: 0 if nothing differs, 1 if
-something does, 2 if the adapter can't be loaded.
+something does, 2 if the adapter can't be loaded or nothing was compared.
 """
 
 import argparse
 import importlib.util
 import json
+import math
 import sys
 import traceback
 from pathlib import Path
@@ -19,7 +20,12 @@ import details
 import reference
 import vectors
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from command_line import UserError, one_line_errors
+
 TOLERANCE = 2e-5  # libraries compute in float32
+FUNCTIONS = (*vectors.VARIANTS, "record")  # those that an adapter may have
 
 
 class Result(NamedTuple):
@@ -31,10 +37,21 @@ class Result(NamedTuple):
 
 
 def load_adapter(path: Path):
+    """The adapter as a module. Raises UserError if it can't be loaded or has nothing to check."""
     sys.path[:0] = [str(Path(__file__).parent), str(path.parent)]
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[path.stem] = module  # where dataclasses look for it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # of other people's code
+        if not isinstance(error, (ImportError, SyntaxError)):  # these say where
+            traceback.print_exc()
+        raise UserError(f"{path.name} can't be loaded: {type(error).__name__}: {error}") from error
+    if not hasattr(module, "NAME"):
+        raise UserError(f"{path.name} has no NAME; add one, as in NAME = 'my PPO'")
+    if not any(hasattr(module, name) for name in FUNCTIONS):
+        raise UserError(f"{path.name} has nothing to check; write one of the functions {', '.join(FUNCTIONS)}")
     return module
 
 
@@ -67,9 +84,13 @@ def check_case(adapter, case, option="", arguments=None) -> Result:
         away = vectors.distance(got, case["expected"])
     except NotImplementedError as error:
         return Result(case["name"], option, "not there", str(error), {})
+    except vectors.WrongNames as error:
+        return Result(case["name"], option, "differs", str(error), {})
     except Exception as error:  # of other people's code
         traceback.print_exc()
         return Result(case["name"], option, "differs", f"{type(error).__name__}: {error}", {})
+    if math.isnan(away):
+        return Result(case["name"], option, "differs", "NaN", {})
     if away < TOLERANCE:
         return Result(case["name"], option, "same", f"to {away:.0e}", findings(case, vectors.expected_choices(case)))
     says, found = explain(case, got)
@@ -108,9 +129,8 @@ def main() -> int:
     parser.add_argument("--adapter", type=Path, required=True, help="a Python file")
     parser.add_argument("--json", type=Path, help="write the results to this file too")
     args = parser.parse_args()
-    if not args.adapter.is_file():
-        print(f"check.py: error: --adapter {args.adapter}: no such file", file=sys.stderr)
-        return 2
+    if args.adapter.suffix != ".py" or not args.adapter.is_file():
+        raise UserError(f"--adapter {args.adapter}: there is no such Python file")
     adapter = load_adapter(args.adapter.resolve())
     results = check(adapter)
     print(f"{adapter.NAME}\n")
@@ -122,8 +142,11 @@ def main() -> int:
         args.json.write_text(json.dumps(whole), "utf-8")
     counts = {verdict: sum(one.verdict == verdict for one in results) for verdict in ("same", "differs", "not there")}
     print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    if counts["same"] + counts["differs"] == 0:
+        raise UserError(f"{args.adapter.name}: nothing was compared")
     return 1 if counts["differs"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with one_line_errors():
+        sys.exit(main())

@@ -78,7 +78,7 @@ def initialization(own: dict) -> Row:
             matrix = x.reshape(len(x), -1)
             small = matrix if len(matrix) <= matrix.shape[1] else matrix.T
             error = np.abs(small @ small.T / gain**2 - np.eye(len(small))).max()
-        if error > 1e-4:
+        if not error <= 1e-4:  # NaN too
             wrong.append(name)
     return compare("core-2 lstm-1", "initial weights", wrong)
 
@@ -141,8 +141,8 @@ def adam_error(replay: Replay, eps: float) -> float:
     weights, state, error = replay.record["initial"], {}, 0.0
     for step in replay.steps:
         after = reference.adam(weights, step["gradients"], state, step["learning_rate"], eps)
-        moved = max(np.abs(after[name] - step["weights"][name]).max() for name in after)
-        error = max(error, moved / max(step["learning_rate"], 1e-12))
+        moved = np.max([np.abs(after[name] - step["weights"][name]).max() for name in after])  # max drops NaN
+        error = np.maximum(error, moved / max(step["learning_rate"], 1e-12))
         weights = step["weights"]
     return error
 
@@ -210,15 +210,15 @@ def first_ratio(replay: Replay) -> Row:
         acted = learned | {"observations": replay.rollout_inputs(i // replay.per_update)[replay.minibatches[i]]}
         log_probs = [reference.evaluate(weights, x, replay.kind).log_prob for x in (learned, acted)]
         ratios += list(np.exp(log_probs[0] - log_probs[1]))
-    low, high = min(ratios), max(ratios)
-    return compare("core-8", "first ratio", [f"{low:.2f} to {high:.2f}"] if high - low > 1e-3 else [])
+    low, high = np.min(ratios), np.max(ratios)
+    return compare("core-8", "first ratio", [] if high - low <= 1e-3 else [f"{low:.2f} to {high:.2f}"])
 
 
 def stored_actions(replay: Replay) -> list[Row]:
     """Whether actions beyond the environment's bounds are learned from as they were drawn."""
     if replay.kind != "gaussian" or "actions" not in replay.steps[0]:
         return []
-    learned = max(np.abs(replay.rollout_actions(u)).max() for u in range(replay.U))
+    learned = np.max([np.abs(replay.rollout_actions(u)).max() for u in range(replay.U)])
     done = np.abs(replay.actions).max()
     note = f"learned up to {learned:.2f}, done up to {done:.2f}"
     return [Row("cont-5", "actions", "same" if learned > done + 1e-3 and done <= 1 else "differs", note)]
@@ -257,13 +257,16 @@ class Search:
         self.got = {part: {i: flat(replay.fresh(i), part) for i in numbers} for part in TERMS}
 
     def fit(self, part, chosen, steps) -> Fit | None:
-        """Whether the part's terms, each times one number, add up to the gradients of all these steps."""
+        """Whether the part's terms, each times one number, add up to the gradients of all these steps. Nothing fits
+        NaN."""
         large = [i for i in steps if np.abs(self.got[part][i]).max() > SMALL] or steps
         apart = large[:: max(1, len(large) // 3)][:3]  # the factors follow from these
         columns, got = [], []
         for i in apart + [i for i in steps if i not in apart]:
             by_term = self.replay.gradients_by_term(i, chosen, TERMS[part])
             x, y = np.array([flat(gradients, part) for gradients in by_term]).T, self.got[part][i]
+            if not np.isfinite(x).all() or not np.isfinite(y).all():
+                return None
             if i in apart:
                 columns.append(x)
                 got.append(y)
@@ -345,9 +348,9 @@ class Search:
                 of_part = self.replay.gradients_by_term(i, fit.chosen, TERMS[part])
                 by_term += zip([fit.factors[term] for term in TERMS[part]], of_part)
             whole = {name: sum(factor * of[name] for factor, of in by_term) for name in by_term[0][1]}
-            worst = max(worst, far(self.replay.fresh(i), whole))
+            worst = np.maximum(worst, far(self.replay.fresh(i), whole))
         note = "not the sum of the policy's and the value's gradients"
-        return [compare("core-10", "shared layers", [note] if worst > TOLERANCE else [])]
+        return [compare("core-10", "shared layers", [] if worst <= TOLERANCE else [note])]
 
     def rows(self) -> list[Row]:
         """Of what makes a step's gradients."""
@@ -368,7 +371,7 @@ def flat(gradients: dict, part: str):
 def far(got: dict, wanted: dict) -> float:
     """The largest difference, in units of the largest gradient; as `fit` has it."""
     largest = max(np.abs(wanted[name]).max() for name in wanted)
-    return max(np.abs(got[name] - wanted[name]).max() for name in wanted) / max(largest, SMALL)
+    return np.max([np.abs(got[name] - wanted[name]).max() for name in wanted]) / max(largest, SMALL)
 
 
 def clip(replay: Replay) -> Row:
@@ -385,11 +388,22 @@ def clip(replay: Replay) -> Row:
 
 def zero_grad(replay: Replay) -> Row:
     """Whether gradients of earlier steps are added to those of a step, or none are left when the optimizer steps."""
-    added = sum(far(step["unclipped"], replay.fresh(i)) > TOLERANCE for i, step in enumerate(replay.steps))
+    added = sum(not far(step["unclipped"], replay.fresh(i)) <= TOLERANCE for i, step in enumerate(replay.steps))
     wrong = [f"missing: {added} of {len(replay.steps)} steps have gradients of earlier ones added"] if added else []
     if not any(np.any(x) for step in replay.steps for x in step["gradients"].values()):
         wrong.append("after backward: all gradients are 0 when the optimizer steps")
     return compare("", "zero_grad", wrong)
+
+
+def first_broken(replay: Replay) -> str:
+    """Where NaN or infinity is recorded first, or nothing."""
+    parts = {"unclipped": "gradient", "gradients": "clipped gradient", "weights": "new value"}
+    for i, step in enumerate(replay.steps):
+        for part, says in parts.items():
+            for name, x in step[part].items():
+                if not np.isfinite(x).all():
+                    return f"the {says} of {name} in step {i + 1} of {len(replay.steps)}"
+    return ""
 
 
 def report(record: dict) -> list[Row]:
@@ -404,14 +418,11 @@ def report(record: dict) -> list[Row]:
     wanted = replay.U * replay.hyper["epochs"] * replay.hyper["minibatches"]
     steps = f"{len(replay.steps)} of {wanted}"
     rows += [of_networks, compare("", "steps", [steps] if len(replay.steps) != wanted else [], steps)]
-    rows += [
-        minibatches(replay),
-        annealing(replay),
-        adam(replay),
-        observations(replay),
-        zero_grad(replay),
-        clip(replay),
-    ]
+    rows += [minibatches(replay), annealing(replay)]
+    broken = first_broken(replay)
+    if broken:  # all that is computed from it would differ too
+        return [*rows, Row("", "numbers", "differs", f"NaN or infinity, first in {broken}")]
+    rows += [adam(replay), observations(replay), zero_grad(replay), clip(replay)]
     unknown = {
         "some parameters are shared, or aren't the reference's": of_networks.verdict == "differs",
         "the number of steps isn't the same in all rollouts": len(replay.steps) % (replay.U * replay.hyper["epochs"]),

@@ -7,6 +7,7 @@ Needs uv, which makes the environments (pip install uv). The columns of CleanRL 
 of source that were read.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -15,6 +16,10 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
+sys.path.append(str(FOLDER.parent))
+
+from command_line import UserError, one_line_errors  # noqa: E402
+
 PAGE = FOLDER.parents[1] / "docs" / "is-your-ppo-the-ppo.md"
 LIBRARIES = {  # packages by adapter
     "sb3": "stable-baselines3==2.9.2",
@@ -42,6 +47,8 @@ def run(adapter: str) -> tuple[str, dict]:
         packages = ["--with", "torch==2.13.0", "--with", "gymnasium", "--with", LIBRARIES[adapter]]
         check = ["python", FOLDER / "check.py", "--adapter", FOLDER / "adapters" / f"{adapter}.py", "--json", file]
         subprocess.run([*uv, *packages, *check], env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+        if not file.is_file():
+            raise UserError(f"{adapter}: the check gave no results; it says why above", status=1)
         whole = json.loads(file.read_text("utf-8"))
     found = {}
     for result in whole["results"]:
@@ -76,6 +83,18 @@ def fill(adapter: str, name: str, found: dict) -> None:
     PAGE.write_text(before + begin + "\n".join([first, line, *others]) + end + after, "utf-8")
 
 
-if __name__ == "__main__":
-    for adapter in sys.argv[1:] or LIBRARIES:
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("adapter", nargs="*", help=f"all, if none is named: {', '.join(LIBRARIES)}")
+    args = parser.parse_args()
+    unknown = [name for name in args.adapter if name not in LIBRARIES]
+    if unknown:
+        raise UserError(f"{' '.join(unknown)}: not a library's adapter; there are {', '.join(LIBRARIES)}")
+    for adapter in args.adapter or LIBRARIES:
         fill(adapter, *run(adapter))
+    return 0
+
+
+if __name__ == "__main__":
+    with one_line_errors():
+        sys.exit(main())

@@ -24,6 +24,7 @@ VARIANTS = {  # the switches that a function can show
     "lstm": {"LSTM": reference.TRAINING_SWITCHES["LSTM"]},
     "atari": {},
 }
+ALSO_IN_STEPS = {"fresh", "unclipped", "learning_rate", "observations", "actions"}  # of a spy, next to what is compared
 
 
 # ---------------------------------------------------------------------------------------------------- What is expected
@@ -119,18 +120,36 @@ def load() -> list[dict]:
     return [case | {"inputs": arrays(case["inputs"]), "expected": arrays(case["expected"])} for case in cases]
 
 
-def distance(got, wanted):
-    """The largest difference, in units of the largest number wanted. Arrays of one dict are measured together. `got`
-    may leave some out."""
+class WrongNames(Exception):
+    """A result isn't a dict of the names that are compared."""
+
+
+def check_names(got, wanted: dict) -> None:
+    """Raises WrongNames if `got` has a name that isn't wanted, or none that is."""
+    names = ", ".join(wanted)
+    if not isinstance(got, dict):
+        raise WrongNames(f"gives a {type(got).__name__}; needed is a dict of {names}")
+    unknown = set(got) - set(wanted)
+    if "gradients" in wanted:
+        unknown -= ALSO_IN_STEPS
+    if unknown or not set(got) & set(wanted):
+        raise WrongNames(f"gives {', '.join(map(str, got)) or 'an empty dict'}; the names are {names}")
+
+
+def distance(got, wanted) -> float:
+    """The largest difference, in units of the largest number wanted; NaN if `got` has one. Arrays of one dict are
+    measured together. `got` may leave some out; if it has others, that raises WrongNames."""
     if isinstance(wanted, list):
-        return max(distance(one, other) for one, other in zip(got, wanted, strict=True))
+        return float(np.max([distance(one, other) for one, other in zip(got, wanted, strict=True)]))
+    check_names(got, wanted)
     wanted = {name: wanted[name] for name in wanted if name in got}
     if isinstance(next(iter(wanted.values())), (dict, list)):
-        return max(distance(got[name], wanted[name]) for name in wanted)
+        return float(np.max([distance(got[name], wanted[name]) for name in wanted]))
     if any(np.shape(got[name]) != np.shape(wanted[name]) for name in wanted):
         return np.inf
     largest = max(np.abs(wanted[name]).max() for name in wanted)
-    return float(max(np.abs(got[name] - wanted[name]).max() for name in wanted) / largest)
+    # np.max and not max, which drops NaN
+    return float(np.max([np.abs(got[name] - wanted[name]).max() for name in wanted]) / largest)
 
 
 # --------------------------------------------------------------------------------------------------------- Drawing them
