@@ -143,8 +143,9 @@ def chosen(args: Args) -> dict:
     return suite
 
 
-def make_jobs(suite: dict) -> list[sweep.Job]:
-    """The runs, in the order in which they are made. Writes the scripts."""
+def make_jobs(suite: dict, anew: bool) -> list[sweep.Job]:
+    """The runs, in the order in which they are made. Writes the scripts, `anew` or only those that are not there: a
+    run may be going on with the others, and what has ended is of them."""
     script = suite["script"]
     scripts = (FOLDER / "scripts").resolve()
     arguments = suite.get("arguments", "")
@@ -158,7 +159,9 @@ def make_jobs(suite: dict) -> list[sweep.Job]:
             texts[name] = changed(one, script)
             commands[one.name] = f"{shlex.quote(str(scripts / name))}.py {arguments}"
     for name, text in texts.items():
-        write_atomically(scripts / f"{name}.py", text)
+        path = scripts / f"{name}.py"
+        if anew or not path.is_file():
+            write_atomically(path, text)
     jobs = []
     for name, command in commands.items():
         wanted = sweep.Args(env_ids=suite["env_ids"], command=f"python {command}", num_seeds=suite["num_seeds"])
@@ -333,10 +336,10 @@ def report(jobs: list[sweep.Job], suite: dict) -> None:
 def main(args: Args) -> int:
     """Does what is typed; returns the exit status."""
     suite = chosen(args)
-    if args.action in ("keep", "report") and not (FOLDER / "runs").is_dir():
+    if args.action != "run" and not (FOLDER / "runs").is_dir():
         hint = "make them by `python benchmark/ablate.py run`, and type this in the same folder"
         raise UserError(f"{FOLDER}: holds no runs; {hint}")
-    jobs = make_jobs(suite)
+    jobs = make_jobs(suite, anew=args.action == "run")
     if args.action == "run":
         return sweep.make_runs(jobs, args.workers)
     if args.action == "keep":

@@ -466,7 +466,10 @@ def main() -> int:
     if chosen.env_id:
         options["env_id"] = chosen.env_id
     if chosen.env_kwargs:
-        json.loads(chosen.env_kwargs)
+        try:
+            json.loads(chosen.env_kwargs)
+        except ValueError as error:
+            parser.error(f"--env-kwargs {chosen.env_kwargs}: is no JSON ({error}); write it like '{{\"size\": 5}}'")
         options["env_kwargs"] = chosen.env_kwargs
     problems = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -197,7 +197,7 @@ def train(args, run) -> None:
                 new_obs.copy_(torch.from_numpy(next_obs))
                 graph_act()
                 next_obs, rewards[step], next_done, _, episodes = envs.step(drawn.cpu().numpy())
-                run.note(rewards[step], episodes)
+                run.note(next_obs, rewards[step], episodes)
             next_value = agent.get_value(torch.from_numpy(next_obs).to(device)).cpu().numpy()
         values = acted_values.cpu().numpy()
         gammas = (args.gamma, args.gae_lambda)

@@ -30,6 +30,7 @@ from runs import Run, find_runs
 
 POINTS = 101  # of a curve
 BAND_POINTS = 26  # of the interval around it
+LINES = ("-", "--", ":", "-.")  # of the first so many variants as there are colors, of the next, …
 COLORS = [f"tab:{name}" for name in ("blue", "orange", "green", "red", "purple", "brown", "pink", "olive", "cyan")]
 NOT_COMPARED = frozenset(  # arguments that change nothing in what a run learns or how fast
     """capture_video checkpoints debug deterministic env_id episodes evaluate exp_name resume seed track wandb_entity
@@ -117,13 +118,19 @@ def label_of(name: str, run: Run, names: set[str]) -> str:
 
 def counted(runs: list[Run]) -> str:
     """How many seeds there are, and how many of them ended early."""
-    text = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+    seeds = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
+    return ", ".join([seeds, *early_ends(runs)])
+
+
+def early_ends(runs: list[Run]) -> list[str]:
+    """How many of the runs diverged, and how many a break ended; nothing where none did."""
     ends = Counter(run.end for run in runs)
+    texts = []
     if ends["diverged"]:
-        text += f", {ends['diverged']} diverged"
+        texts.append(f"{ends['diverged']} diverged")
     if ends["break"]:
-        text += f", {ends['break']} ended early"
-    return text
+        texts.append(f"{ends['break']} ended early")
+    return texts
 
 
 def results(runs: list[Run]) -> list[float]:
@@ -172,7 +179,9 @@ def variant_cells(variants: dict[str, dict[str, list[Run]]]) -> list[list[str]]:
     return [[row[i] for i in kept] for row in cells]
 
 
-def draw_curves(panel, runs: list[Run], color: str, label: str | None = None, deviation: bool = False) -> None:
+def draw_curves(
+    panel, runs: list[Run], color: str, label: str | None = None, deviation: bool = False, line: str = "-"
+) -> None:
     """The mean curve of some seeds. Around it the 95% interval of the mean, or of few seeds each one's own curve; or a
     band of one standard deviation."""
     from matplotlib.ticker import EngFormatter
@@ -190,7 +199,7 @@ def draw_curves(panel, runs: list[Run], color: str, label: str | None = None, de
         panel.fill_between(grid[places], intervals[:, 1], intervals[:, 2], color=color, alpha=0.25, linewidth=0)
     elif len(runs) > 1:
         panel.plot(grid, curves.T, color=color, linewidth=0.6, alpha=0.6)
-    panel.plot(grid, mean, color=color, linewidth=1.8, label=label)
+    panel.plot(grid, mean, color=color, linestyle=line, linewidth=1.8, label=label)
     panel.set_xlabel("environment steps")
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 1500000 as 1.5M
 
@@ -206,8 +215,10 @@ def draw_variants(variants: dict[str, dict[str, list[Run]]], path: Path) -> None
     names = list(dict.fromkeys(name for of_environment in variants.values() for name in of_environment))
     for panel, (env_id, of_environment) in zip(axes.flat, variants.items()):
         for name, runs in of_environment.items():
-            color = COLORS[names.index(name) % len(COLORS)]
-            draw_curves(panel, runs, color, f"{name}: {counted(runs)}")
+            place = names.index(name)
+            color = COLORS[place % len(COLORS)]
+            line = LINES[place // len(COLORS) % len(LINES)]
+            draw_curves(panel, runs, color, f"{name}: {counted(runs)}", line=line)
         panel.set_title(env_id, fontsize=10)
         panel.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.18), borderaxespad=0, frameon=False)
     for panel in axes.flat[len(variants) :]:
@@ -231,12 +242,14 @@ def report_runs(paths: list[Path], only: list[str], output: Path) -> None:
 
 # ----------------------------------------------------------------------------------------------------------- Comparison
 def shortened(run: Run, steps: int) -> Run:
-    """The run as it was at this step."""
+    """The run as it was at this step; if it ended earlier, with how it ended."""
     ended = run.steps <= steps
     if run.total < steps or not ended.any():
         first = f"{run.steps[0]:,.0f}"
         raise UserError(f"--steps {steps}: {run.name} has {run.total:,}, and its first episode ended at {first}")
-    return replace(run, end="stopped", stopped_at=steps, steps=run.steps[ended], returns=run.returns[ended])
+    had_ended = run.stopped_at is not None and run.stopped_at < steps
+    end = run.end if had_ended else "whole"
+    return replace(run, end=end, first_steps=steps, steps=run.steps[ended], returns=run.returns[ended])
 
 
 def compared_runs(pattern: str, args: Compare) -> dict[str, list[Run]]:
@@ -308,8 +321,8 @@ def answer(low: float, high: float) -> str:
     return answers[verdict(low, high)]
 
 
-def compare(args: Compare) -> tuple[dict[str, list[list[Run]]], list[str]]:
-    """([runs of A, runs of B] by environment, and a label for each of the two)."""
+def compare(args: Compare) -> dict[str, list[list[Run]]]:
+    """[runs of A, runs of B] by environment."""
     a = compared_runs(args.a, args)
     b = compared_runs(args.b, args)
     both = {environment: [a[environment], b[environment]] for environment in sorted(a.keys() & b.keys())}
@@ -326,8 +339,15 @@ def compare(args: Compare) -> tuple[dict[str, list[list[Run]]], list[str]]:
             plans = f"A was planned for {of_a[0].planned:,} steps and B for {of_b[0].planned:,}"
             hint = "what is annealed differs at the same step; run them equally long, or add --different-schedules"
             raise UserError(f"{environment}: {plans}: {hint}")
+    return both
+
+
+def side_labels(a: list[Run], b: list[Run]) -> list[str]:
+    """What A and B are called in an environment: by the names of their experiments, and if these are one, by what
+    differs."""
+    firsts = [a[0], b[0]]
     names = differing(firsts) if firsts[0].exp_name == firsts[1].exp_name else set()
-    return both, [f"{side}: {label_of(run.exp_name, run, names)}" for side, run in zip("AB", firsts)]
+    return [f"{side}: {label_of(run.exp_name, run, names)}" for side, run in zip("AB", firsts)]
 
 
 def comparison_table(both: dict[str, list[list[Run]]], paired: bool) -> list[list[str]]:
@@ -337,12 +357,28 @@ def comparison_table(both: dict[str, list[list[Run]]], paired: bool) -> list[lis
         are_paired = paired and are_pairs(a, b)
         difference, low, high = difference_interval(results(a), results(b), paired=are_paired)
         seeds = f"{len(a)} pairs" if are_paired else f"{len(a)} and {len(b)}"
+        for side, runs in (("A", a), ("B", b)):
+            if early_ends(runs):
+                seeds += f", of {side} {', '.join(early_ends(runs))}"
         row = [environment, spread(results(a)), spread(results(b)), seeds]
         cells.append([*row, signed(difference), between(low, high), answer(low, high)])
     return cells
 
 
-def draw_comparison(both: dict[str, list[list[Run]]], labels: list[str], path: Path, paired: bool, **look) -> None:
+def difference_rows(both: dict[str, list[list[Run]]]) -> list[list[str]]:
+    """A row for each thing in which A and B differ, with the environments where it is so unless it is in all."""
+    environments = defaultdict(list)
+    for environment, (a, b) in both.items():
+        for name, texts in differences(a, b).items():
+            environments[name, *texts].append(environment)
+    rows = []
+    for (name, of_a, of_b), places in sorted(environments.items()):
+        where = f" ({', '.join(places)})" if len(places) < len(both) else ""
+        rows.append([name + where, of_a, of_b])
+    return rows
+
+
+def draw_comparison(both: dict[str, list[list[Run]]], path: Path, paired: bool, **look) -> None:
     """Above, the curves of both sets in each environment; below, the difference with its interval."""
     plt = pictures()
     columns = min(len(both), 2)
@@ -356,6 +392,7 @@ def draw_comparison(both: dict[str, list[list[Run]]], labels: list[str], path: P
         below = axes[i // columns * 2 + 1][i % columns]
         above.set_axis_on()
         below.set_axis_on()
+        labels = side_labels(*both[environment])
         for runs, color, label in zip(both[environment], ("tab:orange", "tab:blue"), labels):
             draw_curves(above, runs, color, f"{label}, {counted(runs)}", **look)
         above.set_title(environment, fontsize=10, pad=28)  # the legend is between it and the curves
@@ -375,19 +412,18 @@ def draw_comparison(both: dict[str, list[list[Run]]], labels: list[str], path: P
 
 def report_comparison(args: Compare) -> None:
     """Compares, prints the tables, and writes them and the picture."""
-    both, labels = compare(args)
+    both = compare(args)
     cells = comparison_table(both, args.paired)
-    of_first = differences(*next(iter(both.values())))
     header = ["what differs", "A", "B"]
-    rows = [[name, *texts] for name, texts in of_first.items()]
-    title = f"{labels[0]} ({args.a}), {labels[1]} ({args.b})"
+    rows = difference_rows(both)
+    title = f"A: {args.a}, B: {args.b}"
     text = f"{title}\n\n{markdown(cells[0], cells[1:])}\n"
     if rows:
         text += markdown(header, rows)
     else:
         text += "Nothing else differs.\n"
     write_atomically(Path(f"{args.output}.md"), text)
-    draw_comparison(both, labels, Path(f"{args.output}.svg"), args.paired)
+    draw_comparison(both, Path(f"{args.output}.svg"), args.paired)
     print_table(cells, title)
     if rows:
         print_table([header, *rows])
@@ -406,7 +442,11 @@ def main(args: Args | Compare) -> None:
     if isinstance(args, Compare):
         report_comparison(args)
     elif args.keep is not None:
+        if args.runs or args.only:
+            raise UserError("--keep: takes its own run folders, and all of them; leave out the others and --only")
         keep(args.keep, args.release)
+    elif args.release is not None:
+        raise UserError("--release: is of runs to --keep; those of a release are compared by report.py compare")
     elif args.runs:
         report_runs(args.runs, args.only, args.output)
     else:

@@ -25,7 +25,7 @@ from intervals import LAST
 
 ROOT = Path(__file__).resolve().parent.parent
 RULER = "= The run: nothing below is about PPO"  # ends the line between a script's two parts
-IN_TABLES = frozenset(["exp_name", "env_id", "total_timesteps", "checkpoints"])  # what a row of a table says anyway
+IN_TABLES = frozenset(["exp_name", "env_id", "total_timesteps"])  # what a row of a table says anyway
 
 # Arguments that concern only the machine, the speed, or what is recorded of a run, in this release or an earlier one.
 # Two runs that agree in all others, and in the version of their script, are seeds of one experiment.
@@ -43,7 +43,7 @@ def script_args(script: Path) -> type:
     sys.path.insert(0, str(script.resolve().parent))  # for modules beside it, as Python itself does
     try:
         return runpy.run_path(str(script))["Args"]
-    except (OSError, SyntaxError, ImportError, KeyError) as error:
+    except Exception as error:  # whatever the user's script does as it is loaded
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
             f"{script}: has no Args that can be read ({reason}); name a script such as cleanrl/ppo.py"
@@ -133,6 +133,7 @@ class Run:
     returns: np.ndarray = field(repr=False)  # (E,)
     end: str = "whole"  # or break, diverged, stopped
     stopped_at: int | None = None  # the last step, unless the end is whole
+    first_steps: int | None = None  # of a run of which only so many are looked at
     ablation: dict = field(default_factory=dict)  # suite, name ("" is untouched), base, beside
     config: dict = field(default_factory=dict, repr=False)  # of a folder: its config.json
     evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return] of Procgen's at checkpoints
@@ -150,7 +151,9 @@ class Run:
 
     @property
     def total(self) -> int:
-        """The environment steps that its curve has: what was planned, or where it was stopped."""
+        """The environment steps that its curve has: what was planned, or where it was stopped or is cut."""
+        if self.first_steps is not None:
+            return self.first_steps
         return self.stopped_at if self.end == "stopped" else self.planned
 
     @property

@@ -62,7 +62,7 @@ class Args:
     gpus: list[str] = field(default_factory=list)  # GPUs that the runs share out: each run sees only one of them
     threads: int | None = None  # CPU threads of a run; by default the workers share the cores
     status: bool = False  # only show what is done; exit status 0 if every run is, else 1
-    left: bool = False  # only print the numbers of the runs that are left, for --array of sbatch
+    left: bool = False  # only print the numbers of the runs that can still go on, for --array of sbatch
     task: int | None = None  # make only the run of this number, counted from 0
 
 
@@ -242,11 +242,6 @@ def last_checkpoint(run: Path) -> int:
     return int(found[-1].stem) if found else -1
 
 
-def is_done(job: Job) -> bool:
-    """Whether a run of the job has ended as it should."""
-    return found_state(job)[0] == "done"
-
-
 def is_held(lock: Path) -> bool:
     """Whether a living process holds the lock."""
     if not lock.is_file():
@@ -328,6 +323,7 @@ class Sweep:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self.threads = threads or int(os.environ.get("SLURM_CPUS_PER_TASK", max(1, cores // workers)))
         self.stops = stops
+        self.edited = None  # a script that is another version by now, so that no further run of it begins
 
     def run(self) -> None:
         """Returns when every job is done or failed, or when the sweep was stopped."""
@@ -344,7 +340,8 @@ class Sweep:
             job.claim.release()
 
     def tick(self) -> None:
-        """Takes note of runs that have ended, and starts others until every worker has one; or stops all."""
+        """Takes note of runs that have ended, and starts others until every worker has one; or stops all. Raises
+        UserError if a script was edited, when the runs of its old version have ended."""
         for job in list(self.running):
             if job.process.poll() is not None:
                 self.end(job)
@@ -353,11 +350,13 @@ class Sweep:
             elif self.stops and not IN_SLURM_STEP:
                 self.stop(job)
         for _ in range(len(self.queue)):
-            if not self.stops and len(self.running) < self.workers:
+            if self.queue and not self.stops and len(self.running) < self.workers:
                 job = self.queue.popleft()
                 self.start(job)
                 if job.state == "elsewhere":
                     self.queue.append(job)
+        if self.edited is not None and not self.running and not self.stops:
+            raise UserError(f"{self.edited} was edited; type the command again for runs of the new version", status=1)
 
     def start(self, job: Job) -> None:
         """Starts or resumes a run, unless it is done or alive elsewhere by now."""
@@ -370,8 +369,10 @@ class Sweep:
             return
         state, note = found_state(job)
         if state in ("queued", "interrupted") and version(job.script) != version_seen(job.script):
-            raise UserError(f"{job.script} was edited; type the command again for runs of the new version", status=1)
-        if state == "queued":
+            self.edited = job.script
+            self.queue.clear()
+            job.claim.release()
+        elif state == "queued":
             self.start_process(job, job.start + job.options)
             job.becomes("running")
         elif state == "interrupted":
@@ -484,7 +485,7 @@ def main(args: Args) -> int:
         print_status(jobs)
         return 0 if all(job.state == "done" for job in jobs) else 1
     if args.left:
-        print(",".join(str(i) for i, job in enumerate(jobs) if not is_done(job)))
+        print(",".join(str(i) for i, job in enumerate(jobs) if found_state(job)[0] not in ("done", "diverged")))
         return 0
     if args.task is not None:
         if args.task not in range(len(jobs)):  # a job array may be made for a larger sweep too

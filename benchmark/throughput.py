@@ -136,7 +136,8 @@ def try_out(script: str, arguments: str, processes: int) -> dict:
     """Launches the script until it has made its run folder, so that a mistake is noticed before anything is measured.
     Returns its config.json."""
     with Launch(script, arguments, processes) as launch:
-        launch.wait_for(lambda: bool(launch.text("metrics.csv")), 0.02)
+        if not launch.wait_for(lambda: bool(launch.text("metrics.csv")), 0.02):
+            raise UserError(f"{launch.name}: has ended without a training; leave out such as --help and --evaluate")
         return json.loads(launch.text("config.json"))
 
 

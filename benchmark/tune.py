@@ -83,7 +83,8 @@ def read_space(args: Args, job: sweep.Job) -> dict[str, distributions.BaseDistri
     left = {name: distribution(name, x) for name, x in space.items() if name.replace("_", "-") not in options}
     if not left:
         raise UserError(f"--space {args.space}: has nothing for {job.script.name} that the command leaves open")
-    make_jobs(args, optuna.create_study().ask(left).params, 1, 1)  # raises if the script has no such option
+    firsts = {name: x.choices[0] if hasattr(x, "choices") else x.low for name, x in left.items()}
+    make_jobs(args, firsts, 1, 1)  # raises if the script has no such option
     return left
 
 
@@ -254,22 +255,26 @@ def describe(trial: FrozenTrial) -> str:
 
 
 def confirm(args: Args, best: list[FrozenTrial]) -> None:
-    """Runs the defaults and the best trials on seeds that no trial had, and shows how they differ."""
+    """Runs the defaults and the best trials on seeds that no trial had, and shows how they differ. A run that diverges
+    counts with the episodes that it had."""
     fresh = 1 + args.num_seeds
     candidates = {"defaults": make_jobs(args, {}, fresh, args.confirm)}
     for trial in best:
         candidates[f"trial {trial.number}"] = make_jobs(args, trial.params, fresh, args.confirm)
     jobs = [job for candidate in candidates.values() for job in candidate]
     status = sweep.make_runs(jobs, args.workers)
-    if status:
+    if any(job.state not in ("done", "diverged") for job in jobs):
         raise SystemExit(status)
-    rows = [["environment", "hyperparameters", "mean return", "more than the defaults", "95% interval"]]
+    rows = [["environment", "hyperparameters", "mean return", "diverged", "more than the defaults", "95% interval"]]
     for env_id in args.env_ids:
         defaults = [result_of(job) for job in candidates["defaults"] if job.env_id == env_id]
         for name, candidate in candidates.items():
-            results = [result_of(job) for job in candidate if job.env_id == env_id]
+            own = [job for job in candidate if job.env_id == env_id]
+            results = [result_of(job) for job in own]
+            diverged = sum(job.state == "diverged" for job in own)
             difference, low, high = difference_interval(defaults, results, paired=False)
-            rows.append([env_id, name, f"{np.mean(results):.2f}", f"{difference:.2f}", between(low, high)])
+            numbers = [f"{np.mean(results):.2f}", str(diverged), f"{difference:.2f}", between(low, high)]
+            rows.append([env_id, name, *numbers])
     print_table(rows, f"{args.confirm} fresh seeds")
 
 
@@ -322,7 +327,10 @@ def search(args: Args, space: dict, targets: dict, study: optuna.Study) -> None:
     trials = counted(study)
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     print(f"{len(complete)} of {len(trials)} trials are complete")
-    best = sorted(complete, key=lambda trial: trial.value, reverse=True)[:3]
+    best = []
+    for trial in sorted(complete, key=lambda trial: trial.value, reverse=True):
+        if len(best) < 3 and trial.params not in [one.params for one in best]:
+            best.append(trial)
     if not best:
         raise UserError("no trial was completed; the lines above say why", status=1)
     print(f"best: {describe(best[0])}")

@@ -198,12 +198,12 @@ def draw(rows: list[Row], path: Path) -> None:
     save_picture(figure, path)
 
 
-def comparisons() -> dict[str, tuple]:
+def comparisons() -> dict[str, dict]:
     """What compare gives for each of COMPARISONS."""
     return {name: compare(one) for name, one in COMPARISONS.items()}
 
 
-def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple]) -> dict[str, str]:
+def all_tables(tables: dict[str, list[Row]], compared: dict[str, dict]) -> dict[str, str]:
     """Every table that a page can have, by its name."""
     speeds = read_json("speed.json")
     text = {"speed": speed_table(speeds), "launch": launch_table(speeds), "summary": summary_table(tables)}
@@ -213,7 +213,7 @@ def all_tables(tables: dict[str, list[Row]], compared: dict[str, tuple]) -> dict
         text[exp_name] = markdown(header, cells)
         if any(run.evaluations for row in rows for run in row.runs):
             text[f"{exp_name} by step"] = table_by_step(rows)
-    for name, (both, _) in compared.items():
+    for name, both in compared.items():
         header, *cells = comparison_table(both, paired=False)
         text[name] = markdown(header, cells)
     return text
@@ -228,8 +228,8 @@ def rebuild() -> None:
     for exp_name, rows in tables.items():
         if f"benchmark/results/{exp_name}.svg" in shown:
             draw(rows, RESULTS / f"{exp_name}.svg")
-    for name, (both, labels) in compared.items():
-        draw_comparison(both, labels, RESULTS / f"{name}.svg", paired=False, deviation=True)
+    for name, both in compared.items():
+        draw_comparison(both, RESULTS / f"{name}.svg", paired=False, deviation=True)
     for name, content in all_tables(tables, compared).items():
         for page in pages:
             blocks.fill(page, f"results {name}", content)

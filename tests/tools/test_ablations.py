@@ -150,6 +150,11 @@ def test_from_runs_to_pages(ablate_here, tmp_path):
     assert runs == {"ppo_numpy", "ppo_numpy-without-core-3"}
     assert "10 done, 4 queued" in ablate_here("status", *words[:3], "7", *words[4:])[0]
     assert "running" not in ablate_here("run", *words)[0]  # typed again, there is nothing to do
+    ran = tmp_path / "runs" / "ablations" / "scripts" / "ppo_numpy.py"
+    ran.write_text(f"{ran.read_text()}\n")  # as if the script had been edited since
+    before = ran.read_text()
+    ablate_here("status", *words)
+    assert ran.read_text() == before
     for added in (10, 0):
         assert f"{added} runs added" in ablate_here("keep", *words)[0]
     kept = tables.read_runs(tmp_path / "results")
@@ -210,6 +215,7 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
         (["run", "--only", "core-99"], "core-99: not in the suite"),
         (["run", "--workers", "0"], "--num-seeds and --workers: must be 1 or more"),
         (["status", "--env-ids", "Foo-v0"], "Foo-v0: not in the suite, which has CartPole-v1"),
+        (["status"], "runs/ablations: holds no runs; make them by"),
     ],
 )
 def test_a_mistake_ends_in_one_line_and_makes_nothing(ablate_here, words, line, tmp_path):

@@ -89,6 +89,14 @@ def test_runs_that_ended_early_or_diverged_count_and_are_named(report_here, tmp_
     assert tables(tmp_path)["ppo"]["seeds"] == "3 seeds, 1 diverged, 1 ended early"
 
 
+def test_checkpoints_are_named_where_episodes_begin_anew_after_each(report_here, tmp_path):
+    for number, checkpoints in enumerate((5, 10), 1):
+        make_run(tmp_path / "runs", [float(number)], exact_resume=True, checkpoints=checkpoints, number=number)
+    report_here("runs")
+    found = {row["return"]: name for name, row in tables(tmp_path).items()}
+    assert "checkpoints=5" in found["1.00"] and "checkpoints=10" in found["2.00"]
+
+
 def test_filters_leave_what_has_the_values(report_here, tmp_path):
     for rate in (1e-3, 3e-4):
         for env_id in ("A-v0", "B-v0"):
@@ -158,7 +166,7 @@ def test_runs_of_several_kinds_are_not_compared(compare_here, tmp_path):
     assert "differ in learning_rate" in compare_here("runs", "runs", status=2)
     row = compare_here("runs/*1__1", "runs/*1__2")["Toy-v0"]
     assert (row["A"], row["B"]) == ("10.00", "20.00")
-    assert "learning_rate=0.001" in (tmp_path / "comparison.md").read_text()
+    assert "B: ppo, learning_rate=0.001" in (tmp_path / "comparison.svg").read_text()
 
 
 def test_all_that_differs_is_named(compare_here, tmp_path):
@@ -170,6 +178,26 @@ def test_all_that_differs_is_named(compare_here, tmp_path):
     assert named >= {"learning_rate", "num_threads", "flag", "version of the script"}
     assert (found["learning_rate"]["A"], found["learning_rate"]["B"]) == ("0.00025", "0.001")
     assert (found["flag"]["A"], found["flag"]["B"]) == ("–", "True")
+
+
+def test_what_differs_in_some_environments_names_them(compare_here, tmp_path):
+    for env_id, rate in (("A-v0", 2.5e-4), ("B-v0", 1e-3)):
+        make_seeds(tmp_path / "a", BEFORE, env_id=env_id)
+        make_seeds(tmp_path / "b", BEFORE, env_id=env_id, number=2, learning_rate=rate, num_threads=8)
+    found = compare_here("a", "b")
+    assert "learning_rate (B-v0)" in found and "num_threads" in found
+    picture = (tmp_path / "comparison.svg").read_text()
+    assert picture.count("B: ppo, learning_rate=0.001") == 1  # in the panel of B-v0 alone
+
+
+@pytest.mark.parametrize("words, seeds", [([], "5 pairs, of B 2 diverged"), (["--steps", 300], "5 pairs")])
+def test_runs_that_diverged_are_named_beside_the_verdict(compare_here, tmp_path, words, seeds):
+    make_seeds(tmp_path / "runs", BEFORE)
+    for seed in range(1, 6):
+        ends = {"end": "diverged", "updates": 8} if seed < 3 else {}
+        make_run(tmp_path / "runs", [20.0] * 100, seed=seed, exp_name="mine", **ends)
+    row = compare_here("runs/*__ppo__*", "runs/*__mine__*", *words)["Toy-v0"]
+    assert row["seeds"] == seeds  # at step 300 none had diverged yet
 
 
 def test_points_of_a_grid_are_compared_by_filters(compare_here, tmp_path):
@@ -215,6 +243,8 @@ def test_kept_runs_are_compared_by_name(compare_here):
         (["late"], "holds no run that has ended"),
         ([], "name run folders"),
         (["--keep", "late"], "holds no run that has ended"),
+        (["runs", "--keep", "runs"], "--keep: takes its own run folders"),
+        (["runs", "--release", "0.2"], "--release: is of runs to --keep"),
     ],
 )
 def test_mistakes_end_with_one_line(report_here, tmp_path, words, said):

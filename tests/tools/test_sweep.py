@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,22 @@ def test_an_edited_script_makes_no_more_runs():
     Path("hold").unlink()
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 1 and "A seed 1: done" in stdout and "was edited" in stderr and len(runs()) == 1
+
+
+def test_runs_that_go_on_when_their_script_is_edited_end_first():
+    """Both runs are held in their middle. One is ended, and its worker finds the script edited."""
+    Path("hold").touch()
+    words = ["--env-ids", "A", "B", "C", "--num-seeds", "1", "--workers", "2"]
+    process = start(*words, fake="--hold 0")
+    wait_until(are_held(2))
+    Path("fake_ppo.py").write_text(FAKE.read_text().replace("import json", "import json\n\nA_CONSTANT = 1", 1))
+    os.kill(children(process)[0], signal.SIGTERM)
+    wait_until(lambda: len(children(process)) == 1)
+    time.sleep(1)  # ten looks of the sweep
+    Path("hold").unlink()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and "was edited" in stderr and len(runs()) == 2
+    assert "A seed 1: failed" in stdout and "B seed 1: done" in stdout
 
 
 def test_other_arguments_and_another_version_are_other_runs(tool_here):

@@ -108,6 +108,17 @@ def test_poor_trials_are_pruned():
     assert len([line for line in updates() if " 0.6 " in line]) == 10
 
 
+def test_runs_that_diverge_are_counted_where_the_best_are_confirmed(tool_here):
+    """Seeds 2 and 3 confirm; where x is below 0.5, seed 3 diverges. Two trials are alike, and only one is confirmed."""
+    fake = Path("fake_ppo.py")
+    wanted = "args.diverge or (args.seed == 3 and args.x < 0.5)"
+    fake.write_text(fake.read_text().replace("and args.diverge:", f"and ({wanted}):"))
+    Path("space.toml").write_text("x = [0.2]\n")
+    stdout, _ = tool_here(tune, *typed("--space", "space.toml", trials=2, confirm=2))
+    rows = [line.split("│") for line in stdout.splitlines() if line.startswith("│")]
+    assert [[row[2].strip(), row[4].strip()] for row in rows] == [["defaults", "0"], ["trial 0", "1"]]
+
+
 # ---------------------------------------------------------------------------------------------------------------- Kills
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_stopped_search_loses_no_trial_and_makes_none_twice(number):
@@ -158,6 +169,8 @@ def test_every_scripts_space_fits_it():
         ends = [getattr(one, "choices", None) or (one.low, one.high) for one in space.values()]
         for end in (0, -1):
             tune.make_jobs(args, dict(zip(space, [x[end] for x in ends])), 1, 1)
+        if "lstm" in script.stem and "num-envs" in space:  # a minibatch is of whole environments
+            assert max(space["num-minibatches"].choices) <= min(space["num-envs"].choices)
     script = ROOT / "cleanrl" / "ppo.py"
     args = tune.Args(env_ids=["A"], command=f"python {script} --gamma=0.9 --num_envs 8 --no-clip-vloss")
     assert not {"gamma", "num-envs", "clip-vloss"} & tune.read_space(args, tune.make_jobs(args, {}, 1, 1)[0]).keys()
