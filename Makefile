@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
 
-# An agent that is trained already; the last line says where the video is
+# An agent that is trained already; the video is benchmark/agents/cartpole/evaluation.mp4
 watch: .venv/train
 	$(BIN)/python cleanrl/ppo.py --evaluate benchmark/agents/cartpole --capture-video --episodes 3
 

@@ -270,8 +270,8 @@ class Agent(nn.Module):
         """The LSTM's outputs, (M, 128), at M / N steps of N environments: all steps of the first environment, then all
         of the second, and so on. lstm_state, (2, N, 128), is the state before them.
 
-        What one step after the other would give, only faster: the LSTM runs over all episodes side by side, padded to
-        the length of the longest."""
+        What one step after the other would give, mostly faster: the LSTM runs over all episodes side by side, padded
+        to the length of the longest. One long episode beside many short ones costs time and memory."""
         steps = len(obs) // lstm_state.shape[1]
         is_first = dones.clone()
         is_first[::steps] = 1  # of an episode, or of what these steps hold of it
@@ -593,6 +593,7 @@ class Player(VectorEnv):
             while isinstance(env, gym.Wrapper):
                 env.update_running_mean = False  # NormalizeObservation and NormalizeReward learn no more
                 env = env.env
+        self.lstm_state = self.agent.initial_state(1)
 
     def reset(self, seeds: list[int]) -> np.ndarray:
         self.lstm_state = self.agent.initial_state(1)

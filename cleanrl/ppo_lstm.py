@@ -11,13 +11,13 @@
 # ///
 """PPO with a memory, an LSTM, for environments that observe numbers and have Discrete actions.
 
-    python cleanrl/ppo_lstm.py --env-id CartPole-v1
+    python cleanrl/ppo_lstm.py --env-id CartPole-v1 --learning-rate 1e-3 --vf-coef 0.001 --no-clip-vloss
     python cleanrl/ppo_lstm.py --resume runs/RUN
     python cleanrl/ppo_lstm.py --evaluate runs/RUN
 
 Parent: ppo.py. Changes: (1) one network for policy and value, whose LSTM's state is zero when an episode begins and
 goes on from step to step, in evaluation too; (2) a minibatch is made of whole environments in time order, and learning
-runs the LSTM over them again.
+runs the LSTM over them again; (3) 8 environments.
 Details: core-1 to core-12, lstm-1 to lstm-5, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
@@ -189,8 +189,8 @@ class Agent(nn.Module):
         """The LSTM's outputs, (M, H), at M / N steps of N environments: all steps of the first environment, then all
         of the second, and so on. lstm_state, (2, N, H), is the state before them.
 
-        What one step after the other would give, only faster: the LSTM runs over all episodes side by side, padded to
-        the length of the longest."""
+        What one step after the other would give, mostly faster: the LSTM runs over all episodes side by side, padded
+        to the length of the longest. One long episode beside many short ones costs time and memory."""
         steps = len(obs) // lstm_state.shape[1]
         is_first = dones.clone()
         is_first[::steps] = 1  # of an episode, or of what these steps hold of it
@@ -512,6 +512,7 @@ class Player(VectorEnv):
             while isinstance(env, gym.Wrapper):
                 env.update_running_mean = False  # NormalizeObservation and NormalizeReward learn no more
                 env = env.env
+        self.lstm_state = self.agent.initial_state(1)
 
     def reset(self, seeds: list[int]) -> np.ndarray:
         self.lstm_state = self.agent.initial_state(1)

@@ -258,6 +258,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train, script):
 
 def test_the_player_keeps_its_state_in_an_episode_and_begins_each_with_zeros(train, script, spy):
     player = script.load(train(total_timesteps=32))
+    player.act(np.zeros((1, *player.observation_space.shape), np.float32))  # who steps elsewhere needs no reset
     calls = spy(script.Agent, "get_action_and_value")
     obs = player.reset([1])
     begins = [0]

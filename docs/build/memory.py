@@ -18,6 +18,7 @@ import blocks
 import numpy as np
 from command_line import one_line_errors
 from files import write_atomically
+from gallery import newest
 from kept import RESULTS, kept_runs
 from pages import markdown, pictures, save_picture, spread
 from report import draw_variants, results
@@ -80,16 +81,17 @@ def evaluations() -> dict[str, float]:
 
 
 def variants() -> dict[str, dict[str, list[Run]]]:
-    """The kept runs of the tasks, by task and variant."""
+    """The kept runs of the tasks, of each seed the newest, by task and variant. Those with other names are left out."""
     found = defaultdict(lambda: defaultdict(list))
     for run in kept_runs("results"):
         if run.env_id in TASKS:
-            ending = next(ending for ending in VARIANTS if run.exp_name.endswith(ending))
-            found[run.env_id][VARIANTS[ending]].append(run)
+            for ending, variant in VARIANTS.items():
+                if run.exp_name.endswith(ending):
+                    found[run.env_id][variant].append(run)
     ordered = {}
     for task in TASKS:
         if task in found:
-            ordered[task] = {name: found[task][name] for name in VARIANTS.values() if name in found[task]}
+            ordered[task] = {name: newest(found[task][name]) for name in VARIANTS.values() if name in found[task]}
     return ordered
 
 
@@ -137,12 +139,13 @@ def with_constant(inputs: np.ndarray) -> np.ndarray:
     return np.hstack([inputs, np.ones((len(inputs), 1))])
 
 
-def reading(episodes: list[dict], name: str) -> np.ndarray:
-    """The velocities of the last episode as a linear map reads them that was fitted to the others."""
-    inputs = np.concatenate([episode[name] for episode in episodes[:-1]])
-    velocities = np.concatenate([episode["velocities"] for episode in episodes[:-1]])
+def reading(episodes: list[dict], name: str, i: int) -> np.ndarray:
+    """The velocities of episode i as a linear map reads them that was fitted to the others."""
+    others = episodes[:i] + episodes[i + 1 :]
+    inputs = np.concatenate([episode[name] for episode in others])
+    velocities = np.concatenate([episode["velocities"] for episode in others])
     weights, *_ = np.linalg.lstsq(with_constant(inputs), velocities, rcond=None)
-    return with_constant(episodes[-1][name]) @ weights
+    return with_constant(episodes[i][name]) @ weights
 
 
 def explained(predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
@@ -150,18 +153,26 @@ def explained(predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
     return 1 - ((predicted - true) ** 2).sum(0) / ((true - true.mean(0)) ** 2).sum(0)
 
 
+def mean_explained(episodes: list[dict], name: str) -> np.ndarray:
+    """R² of each velocity, the mean over the episodes."""
+    found = []
+    for i, episode in enumerate(episodes):
+        found.append(explained(reading(episodes, name, i), episode["velocities"]))
+    return np.mean(found, axis=0)
+
+
 def draw(run: Path) -> None:
     torch.manual_seed(1)  # of the actions' noise
     player = ppo_lstm.load(run)
     episodes = [play(player, seed) for seed in range(1, 12)]
     player.close()
-    last = episodes[-1]
-    from_memory = reading(episodes, "states")
-    from_observation = reading(episodes, "seen")
-    in_memory = explained(from_memory, last["velocities"])
-    in_observation = explained(from_observation, last["velocities"])
+    in_memory = mean_explained(episodes, "states")
+    in_observation = mean_explained(episodes, "seen")
     print(f"R² of the cart's and the pole's velocity: read from the memory {in_memory[0]:.2f} and {in_memory[1]:.2f},")
     print(f"from the observation alone {in_observation[0]:.2f} and {in_observation[1]:.2f}")
+    last = episodes[-1]
+    from_memory = reading(episodes, "states", len(episodes) - 1)
+    from_observation = reading(episodes, "seen", len(episodes) - 1)
 
     plt = pictures()
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 4.6))
