@@ -10,7 +10,7 @@
 #   "tyro>=1.0.17",
 # ]
 # ///
-"""PPO for every Gymnasium environment with Box actions: MuJoCo, Box2D, dm_control, PyBullet, …
+"""PPO for environments that observe numbers and have Box actions: MuJoCo, Box2D, dm_control, PyBullet, …
 
     python cleanrl/ppo_continuous_action.py --env-id HalfCheetah-v4
     python cleanrl/ppo_continuous_action.py --resume runs/RUN

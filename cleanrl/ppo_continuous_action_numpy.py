@@ -10,13 +10,14 @@
 #   "tyro>=1.0.17",
 # ]
 # ///
-"""PPO in numpy alone, for every Gymnasium environment with Box actions: MuJoCo, Box2D, dm_control, PyBullet, …
+"""PPO in numpy alone, for environments that observe numbers and have Box actions: MuJoCo, Box2D, PyBullet, …
 
     python cleanrl/ppo_continuous_action_numpy.py --env-id HalfCheetah-v4
     python cleanrl/ppo_continuous_action_numpy.py --resume runs/RUN
     python cleanrl/ppo_continuous_action_numpy.py --evaluate runs/RUN
 
-Parent: ppo_continuous_action.py. Changes: (1) Adam and every gradient by hand, without torch; (2) .npz checkpoints.
+Parent: ppo_continuous_action.py. Changes: (1) Adam and every gradient by hand, without torch; (2) .npz checkpoints;
+(3) log-probs and values are computed after the rollout, all at once.
 Details: core-1 to core-13, cont-1 to cont-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """

@@ -9,7 +9,7 @@
 #   "tyro>=1.0.17",
 # ]
 # ///
-"""PPO for MultiDiscrete, MultiBinary or Discrete actions, with masks of the invalid ones.
+"""PPO for observations of numbers and MultiDiscrete, MultiBinary or Discrete actions, with masks of the invalid ones.
 
     python cleanrl/ppo_multidiscrete.py --env-id CartPole-v1
     python cleanrl/ppo_multidiscrete.py --resume runs/RUN

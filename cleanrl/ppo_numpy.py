@@ -9,13 +9,14 @@
 #   "tyro>=1.0.17",
 # ]
 # ///
-"""PPO in numpy alone, for every Gymnasium environment with Discrete actions.
+"""PPO in numpy alone, for Gymnasium environments that observe numbers and have Discrete actions.
 
     python cleanrl/ppo_numpy.py --env-id CartPole-v1
     python cleanrl/ppo_numpy.py --resume runs/RUN
     python cleanrl/ppo_numpy.py --evaluate runs/RUN
 
-Parent: ppo.py. Changes: (1) Adam and every gradient by hand, without torch; (2) .npz checkpoints.
+Parent: ppo.py. Changes: (1) Adam and every gradient by hand, without torch; (2) .npz checkpoints;
+(3) log-probs and values are computed after the rollout, all at once.
 Details: core-1 to core-13, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1 (--bootstrap-truncated).
 """
 
