@@ -17,7 +17,7 @@
     python cleanrl/ppo_atari_envpool.py --evaluate runs/RUN
 
 Parent: ppo_atari.py. Changes: (1) EnvPool makes, preprocesses and steps the games; (2) its steps that only begin an
-episode are masked out of all that is learned or measured; (3) --compile.
+episode are masked out of learning and its metrics; (3) --compile.
 Details: core-1 to core-12, atari-1 to atari-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
@@ -123,8 +123,8 @@ class VectorEnv:
         self.vector = SimpleNamespace(envs=[])  # reset makes the games
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Makes N games, which is when EnvPool takes their seeds. Returns observations, (N, 84, 84, 4)."""
-        self.vector = self.make(seed=seeds)
+        """Makes N games, since EnvPool takes seeds, of 31 bits, only then. Returns observations, (N, 84, 84, 4)."""
+        self.vector = self.make(seed=[seed % 2**31 for seed in seeds])
         self.vector.metadata = {**self.vector.metadata, "render_fps": 15}  # a video has one picture of four frames
         self.game_returns = np.zeros(len(seeds))
         self.game_lengths = np.zeros(len(seeds), np.int64)

@@ -130,8 +130,8 @@ class VectorEnv:
         self.vector = SimpleNamespace(envs=[])  # reset makes the games
 
     def reset(self, seeds: list[int]) -> np.ndarray:
-        """Makes N games, which is when EnvPool takes their seeds. Returns observations, (N, 84, 84, 4)."""
-        self.vector = self.make(seed=seeds)
+        """Makes N games, since EnvPool takes seeds, of 31 bits, only then. Returns observations, (N, 84, 84, 4)."""
+        self.vector = self.make(seed=[seed % 2**31 for seed in seeds])
         self.vector.metadata = {**self.vector.metadata, "render_fps": 15}  # a video has one picture of four frames
         self.game_returns = np.zeros(len(seeds))
         self.game_lengths = np.zeros(len(seeds), np.int64)
