@@ -30,7 +30,7 @@ from runs import Run, find_runs
 
 POINTS = 101  # of a curve
 BAND_POINTS = 26  # of the interval around it
-LINES = ("-", "--", ":", "-.")  # of the first so many variants as there are colors, of the next, …
+LINES = ("-", "--", ":", "-.")  # the next one each time that the colors are used up
 COLORS = [f"tab:{name}" for name in ("blue", "orange", "green", "red", "purple", "brown", "pink", "olive", "cyan")]
 NOT_COMPARED = frozenset(  # arguments that change nothing in what a run learns or how fast
     """capture_video checkpoints debug deterministic env_id episodes evaluate exp_name resume seed track wandb_entity

@@ -388,7 +388,8 @@ def clip(replay: Replay) -> Row:
 
 def zero_grad(replay: Replay) -> Row:
     """Whether gradients of earlier steps are added to those of a step, or none are left when the optimizer steps."""
-    added = sum(not far(step["unclipped"], replay.fresh(i)) <= TOLERANCE for i, step in enumerate(replay.steps))
+    distances = [far(step["unclipped"], replay.fresh(i)) for i, step in enumerate(replay.steps)]
+    added = sum(not distance <= TOLERANCE for distance in distances)  # NaN too
     wrong = [f"missing: {added} of {len(replay.steps)} steps have gradients of earlier ones added"] if added else []
     if not any(np.any(x) for step in replay.steps for x in step["gradients"].values()):
         wrong.append("after backward: all gradients are 0 when the optimizer steps")
