@@ -402,7 +402,7 @@ LONGEST_EPISODE = 30_000  # steps after which it gives up
 LONGEST_UNSAVED = 600  # seconds of training after which an interim checkpoint is saved
 RANGES = [  # names of options, and their smallest and largest value
     (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
-    (["num_threads", "checkpoints", "episodes"], 1, sys.maxsize),
+    (["num_threads", "env_threads", "checkpoints", "episodes"], 1, sys.maxsize),
     (["seed"], 0, 2**32 - 1),  # numpy's largest
     (["learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl"], 0, sys.maxsize),
     (["gamma", "gae_lambda"], 0, 1),

@@ -1067,12 +1067,15 @@ def torchrun_note() -> Path:
 
 
 def launcher() -> str:
-    """The command that started these processes."""
+    """The command that started these processes, on the first machine."""
     if "RANK" not in os.environ:
         return "python"
     on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
     machines = dist.get_world_size() // on_this_machine
-    where = "--standalone" if machines == 1 else f"--nnodes={machines}"
+    where = "--standalone"
+    if machines > 1:
+        address = f"--master-addr={os.environ['MASTER_ADDR']} --master-port={os.environ['MASTER_PORT']}"
+        where = f"--nnodes={machines} --node-rank=0 {address}"  # the other machines' ranks are 1, 2 and so on
     return f"torchrun {where} --nproc_per_node={on_this_machine}"
 
 

@@ -447,7 +447,7 @@ LONGEST_EPISODE = 30_000  # steps after which it gives up
 LONGEST_UNSAVED = 600  # seconds of training after which an interim checkpoint is saved
 RANGES = [  # names of options, and their smallest and largest value
     (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
-    (["num_threads", "checkpoints", "episodes"], 1, sys.maxsize),
+    (["num_threads", "env_threads", "checkpoints", "episodes"], 1, sys.maxsize),
     (["seed"], 0, 2**32 - 1),  # numpy's largest
     (["learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl"], 0, sys.maxsize),
     (["gamma", "gae_lambda"], 0, 1),
@@ -973,12 +973,15 @@ def torchrun_note() -> Path:
 
 
 def launcher() -> str:
-    """The command that started these processes."""
+    """The command that started these processes, on the first machine."""
     if "RANK" not in os.environ:
         return "python"
     on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size()))
     machines = dist.get_world_size() // on_this_machine
-    where = "--standalone" if machines == 1 else f"--nnodes={machines}"
+    where = "--standalone"
+    if machines > 1:
+        address = f"--master-addr={os.environ['MASTER_ADDR']} --master-port={os.environ['MASTER_PORT']}"
+        where = f"--nnodes={machines} --node-rank=0 {address}"  # the other machines' ranks are 1, 2 and so on
     return f"torchrun {where} --nproc_per_node={on_this_machine}"
 
 

@@ -41,7 +41,7 @@ SCRIPTS = {
         imports GRAY DARK BLUE GREEN ORANGE RED picture play draw_policy write"""),
     "ppo_atari_lstm": (471, 10, "Player check_arguments"),
     "ppo_atari_envpool": (466, 14, """
-        imports PICTURES OneOfMany make_vector close_vector check_spaces share_of_cores check_arguments"""),
+        imports PICTURES RANGES OneOfMany make_vector close_vector check_spaces share_of_cores check_arguments"""),
     "ppo_atari_multigpu": (467, 16, """
         imports Run.finish create_run_folder SharedRun join_processes choose_gpu from_first in_all torchrun_note
         launcher check_arguments main __main__"""),

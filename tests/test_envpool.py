@@ -331,3 +331,5 @@ def test_threads_follow_the_cores_that_the_process_may_use(monkeypatch):
     assert ppo.VectorEnv(ppo.Args(env_threads=2), 1).make.keywords["num_threads"] == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert ppo.VectorEnv(ppo.Args(), 1).make.keywords["num_threads"] == 1
+    with pytest.raises(ppo.UserError, match="--env-threads -1: must be at least 1"):  # EnvPool would end the process
+        ppo.check_arguments(ppo.Args(env_threads=-1))

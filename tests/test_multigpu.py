@@ -278,6 +278,8 @@ def test_two_nodes_train_as_one_does(pair, in_tmp_path):
     (folder,) = Path().glob("node0/runs/*")
     assert_same_run(folder, pair[0])
     assert sorted(path.name for path in Path("node1").iterdir()) == ["stderr", "stdout"]
+    first = f"torchrun --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 --master-port={port} --nproc_per_node=1 "
+    assert json.loads((folder / "config.json").read_text())["command"].startswith(first)
 
 
 # What goes wrong in one process
