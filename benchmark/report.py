@@ -230,6 +230,8 @@ def draw_variants(variants: dict[str, dict[str, list[Run]]], path: Path) -> None
 
 def report_runs(paths: list[Path], only: list[str], output: Path) -> None:
     """Table and curves of some run folders, into the output folder."""
+    if output.is_file():
+        raise UserError(f"--output {output}: is a file; name a folder")
     variants = variants_of(selected(find_runs(paths), only))
     header, *cells = variant_cells(variants)
     draw_variants(variants, output / "curves.svg")

@@ -346,8 +346,9 @@ SPLIT = "def split(i):\n    return vectors.answer({'call': 'split', 'inputs': i}
         "NAME = 'mine'\ndef gae(i)\n",
         f"import vectors\n{SPLIT}",
         "NAME = 'mine'\ndef compute_gae(i): ...\ndef records(): ...\n",
+        f"import vectors\nNAME = 'mine'\nOPTIONS = {{'splits': {{'': {{}}}}}}\n{SPLIT}",
     ],
-    ids=["missing package", "syntax error", "no NAME", "misspelt functions"],
+    ids=["missing package", "syntax error", "no NAME", "misspelt functions", "misspelt option"],
 )
 def test_an_adapter_that_checks_nothing_costs_one_line(source, tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(source, "utf-8")

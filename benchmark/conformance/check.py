@@ -52,6 +52,9 @@ def load_adapter(path: Path):
         raise UserError(f"{path.name} has no NAME; add one, as in NAME = 'my PPO'")
     if not any(hasattr(module, name) for name in FUNCTIONS):
         raise UserError(f"{path.name} has nothing to check; write one of the functions {', '.join(FUNCTIONS)}")
+    unknown = [name for name in getattr(module, "OPTIONS", {}) if name not in FUNCTIONS]
+    if unknown:
+        raise UserError(f"{path.name}: OPTIONS has {', '.join(unknown)}; the functions are {', '.join(FUNCTIONS)}")
     return module
 
 

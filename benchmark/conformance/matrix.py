@@ -10,6 +10,7 @@ of source that were read.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,8 @@ OTHERWISE = {  # what the adapter does, and what vectors can't see: show.py show
 
 def run(adapter: str) -> tuple[str, dict]:
     """The library's name with its version, and what was found by option."""
+    if shutil.which("uv") is None:
+        raise UserError("uv is not installed: pip install uv")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         uv = ["uv", "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
