@@ -404,8 +404,12 @@ def test_the_matrix_knows_its_libraries(monkeypatch):
 
 
 def test_a_library_whose_check_gives_no_results_fills_no_column(monkeypatch):
+    monkeypatch.setattr(matrix.shutil, "which", lambda name: name)
     monkeypatch.setattr(matrix.subprocess, "run", lambda *arguments, **options: None)
     with pytest.raises(UserError, match="sb3"):
+        matrix.run("sb3")
+    monkeypatch.setattr(matrix.shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="pip install uv"):
         matrix.run("sb3")
 
 
