@@ -159,7 +159,7 @@ def rounded_spread(returns: list[float]) -> str:
 
 def published_range(theirs: dict[str, str]) -> str:
     """The lowest and the highest published mean, three digits each."""
-    texts = [theirs[name].split()[0] for name in PUBLISHED[:3] if theirs[name]]
+    texts = [theirs[name].split()[0] for name in PUBLISHED if theirs[name]]
     means = sorted(float(text.replace("−", "-")) for text in texts)
     ends = [rounded(mean, mean / 10) for mean in (means[0], means[-1])]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
