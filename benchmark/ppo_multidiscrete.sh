@@ -4,5 +4,5 @@
 set -euo pipefail
 export PYTHONPATH="$PWD/tests${PYTHONPATH:+:$PYTHONPATH}" # tests/environments.py
 sizes="--total-timesteps 40000 --num-steps 64 --learning-rate 2.5e-3 --checkpoints 1"
-python benchmark/sweep.py --command "python cleanrl/ppo_multidiscrete.py $sizes" --num-seeds 10 \
+exec python benchmark/sweep.py --command "python cleanrl/ppo_multidiscrete.py $sizes" --num-seeds 10 \
     --env-ids environments:Doors-info-v0 environments:Doors-None-v0 "$@"

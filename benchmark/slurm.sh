@@ -8,7 +8,12 @@
 #SBATCH --signal=TERM@120
 trap : TERM
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}" # srun does not take it from the job
-srun "$@" --task "$SLURM_ARRAY_TASK_ID"
+# Slurm signals only the first process of the step. It is this bash, which passes the signal on; bash remembers the status
+step='"$@" &
+    trap "trap : TERM; kill -TERM 0" TERM
+    wait $!
+    wait $!'
+srun bash -c "$step" bash "$@" --task "$SLURM_ARRAY_TASK_ID"
 status=$?
 if [ "$status" -eq 143 ]; then
     scontrol requeue "$SLURM_JOB_ID"

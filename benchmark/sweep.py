@@ -48,7 +48,6 @@ from runs import (
 LAST_LINES = 12  # of a failed run's log, which are shown
 PYTHON = ("python", "python3")  # in a command: the one that runs this
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # torchrun of this Python first
-IN_SLURM_STEP = "SLURM_STEP_ID" in os.environ  # then Slurm sends its signals to every process, the runs included
 
 
 @dataclass
@@ -347,7 +346,7 @@ class Sweep:
                 self.end(job)
             elif self.stops.count(signal.SIGINT) > 1:  # a second Ctrl-C
                 job.process.kill()
-            elif self.stops and not IN_SLURM_STEP:
+            elif self.stops:
                 self.stop(job)
         for _ in range(len(self.queue)):
             if self.queue and not self.stops and len(self.running) < self.workers:
@@ -401,7 +400,7 @@ class Sweep:
                 stderr=subprocess.STDOUT,
                 env=variables,
                 cwd=job.folder,
-                start_new_session=not IN_SLURM_STEP,  # Ctrl-C reaches the sweep alone, which passes it on
+                start_new_session=True,  # Ctrl-C reaches the sweep alone, which passes it on
             )
         self.running.append(job)
 

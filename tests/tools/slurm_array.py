@@ -92,15 +92,17 @@ def test_a_failed_run_fails_its_task_alone(slurm, here):
     assert ends[0]["ExitCode"] == "1:0" and "2 failed" not in Path(f"slurm-{number}_1.out").read_text()
 
 
-def test_ppo_by_its_shell_script(slurm, here):
-    sizes = "--total-timesteps 40960 --checkpoints 10"
-    words = ["benchmark/ppo.sh", "--num-seeds", "1", "--command", f"python cleanrl/ppo.py {sizes}"]
+@pytest.mark.parametrize("script", ["ppo", "ppo_numpy"])  # one sweep, and two
+def test_a_shell_script_passes_the_signal_on(slurm, here, script):
+    sizes = "--total-timesteps 20480 --checkpoints 2"
+    words = [f"benchmark/{script}.sh", "--num-seeds", "1", "--command", f"python cleanrl/{script}.py {sizes}"]
     words += ["--env-ids", "CartPole-v1"]
     number = type_here(slurm, "sbatch", "--parsable", "--array=0", "--cpus-per-task=1", "benchmark/slurm.sh", *words)
-    wait_until(lambda: list(Path().glob("runs/*/checkpoints/8.pt")))
+    wait_until(lambda: list(Path().glob("runs/*/metrics.csv")) and steps_of(*Path().glob("runs/*__*"))[2:])
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(["scancel", "--signal=TERM", f"{number}_0"], env=slurm, timeout=3)
-    wait_until(has_ended(slurm, number))
+    wait_until(has_ended(slurm, number), 240)
     (run,) = Path().glob("runs/*__*")
-    assert steps_of(run) == list(range(512, 40961, 512))
+    assert "resumed from update" in Path(f"slurm-{number}_0.out").read_text()  # before the first checkpoint but one
+    assert steps_of(run) == list(range(512, 20481, 512))
     assert job_of(slurm, f"{number}_0")["Restarts"] == "1"
