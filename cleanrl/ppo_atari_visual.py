@@ -698,6 +698,7 @@ class Run:
         self.episodes = []  # that ended in this update
         self.rewards = []  # of all steps in this update
         self.kept = {}
+        self.built = {}  # options of kept optimizers, as train built them
         self.stop_signal = None
         self.last_status = -math.inf
         self.closing = ExitStack()  # what has to be closed at the end
@@ -706,15 +707,16 @@ class Run:
         """Names what checkpoints hold: `model`, `envs` and other objects with a state_dict. A resumed run
         loads their states here."""
         self.kept.update(objects)
-        if self.checkpoint is None:
-            return
-        rate_changed = self.args.learning_rate != self.checkpoint["args"].learning_rate
         for name, thing in objects.items():
-            rates = [group["lr"] for group in getattr(thing, "param_groups", [])]  # loading replaces them
+            built = [{**group, "params": None} for group in getattr(thing, "param_groups", [])]
+            self.built[name] = built
+            if self.checkpoint is None:
+                continue
             load_state(thing, self.checkpoint, name)
-            for i, rate in enumerate(rates):
-                if rate_changed and rate == self.args.learning_rate:  # other groups have their own
-                    thing.param_groups[i]["lr"] = rate
+            for i, before in enumerate(self.checkpoint["built"][name]):
+                for option, value in built[i].items():
+                    if value != before.get(option):  # typed or edited since; loading replaced it
+                        thing.param_groups[i][option] = value
 
     def updates(self):
         """Yields the number of each update to do, and whether it starts with fresh episodes. The first one
@@ -842,7 +844,7 @@ class Run:
         self.episodes = []
         self.rewards = []
         for name, value in row.items():
-            if "/" in name and not math.isnan(value):
+            if name != "global_step" and not math.isnan(value):
                 self.tensorboard.add_scalar(name, value, self.global_step)
         if not self.columns:
             self.columns = list(row)
@@ -878,6 +880,7 @@ class Run:
             "global_step": self.global_step,
             "seconds": self.seconds,
             "is_interim": is_interim,
+            "built": self.built,
             "recent_returns": self.recent_returns,
             "columns": self.columns,
             "log_sizes": {"metrics.csv": self.metrics_file.tell(), "episodes.csv": self.episodes_file.tell()},
@@ -940,7 +943,7 @@ def load_checkpoint(path: Path) -> dict:
         raise UserError(f"{path}: {type(error).__name__}: {hint}") from error
     if script != Path(__file__).stem:
         print(f"note: {path} was written by {script}.py")
-    args = {name: value for name, value in checkpoint["args"].items() if hasattr(Args, name)}
+    args = {name: value for name, value in checkpoint["args"].items() if name in vars(Args())}
     return {**checkpoint, "args": Args(**args), "path": path}
 
 
@@ -1033,8 +1036,8 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     if args.evaluate is not None:
         evaluate(checkpoint, args)
         return None
-    if checkpoint and "is_interim" not in checkpoint:
-        raise UserError("release 0.3 began this run; go on with the copy of the script in its folder")
+    if checkpoint and "built" not in checkpoint:
+        raise UserError("an older version began this run; go on with the copy of the script in its folder")
     if checkpoint and checkpoint["args"].batch_size != args.batch_size:
         raise UserError("--num-envs and --num-steps: their product, which counts updates, cannot change")
     run = Run(args, checkpoint)

@@ -178,18 +178,45 @@ def test_typed_arguments_win_and_are_noted(half):
     assert (half / "config.json").read_bytes() == config
 
 
-@pytest.mark.parametrize("typed, rate", [(2.5e-4, 1e-5), (1e-3, 1e-3)])
-def test_optimizers_keep_their_rates_but_a_typed_one_counts_where_it_belongs(typed, rate):
+def adam_options(optimizer):
+    (group,) = optimizer.param_groups
+    return group["lr"], group["weight_decay"], group["betas"]
+
+
+def test_an_optimizer_goes_on_as_it_was_saved_but_for_what_is_built_differently_now():
+    """Schedulers, and train, change rates; options are typed anew, and edited in the script."""
     weights = torch.nn.Linear(1, 1)
-    saved = {}
-    for name, learned in (("optimizer", 1e-5), ("other", 3.9e-4)):  # as schedulers, or train, left them
-        saved[name] = torch.optim.Adam(weights.parameters(), lr=learned).state_dict()
-    checkpoint = {"args": ppo.Args(), "update": 1, "global_step": 1, "seconds": 1.0, "recent_returns": []}
-    run = ppo.Run(ppo.Args(learning_rate=typed), {**checkpoint, "columns": [], "path": Path("1.pt"), **saved})
-    optimizer = torch.optim.Adam(weights.parameters(), lr=typed)
-    other = torch.optim.Adam(weights.parameters(), lr=5e-4)
-    run.keep(optimizer=optimizer, other=other)
-    assert (optimizer.param_groups[0]["lr"], other.param_groups[0]["lr"]) == (rate, 3.9e-4)
+
+    def make_run(checkpoint, **options):
+        run = ppo.Run(ppo.Args(), checkpoint)
+        optimizer = torch.optim.AdamW(weights.parameters(), **options)
+        run.keep(optimizer=optimizer)
+        return run, optimizer
+
+    first, optimizer = make_run(None, lr=1e-3, weight_decay=0.1)
+    optimizer.param_groups[0]["lr"] = 1e-5
+    state = {"update": 1, "global_step": 1, "seconds": 1.0, "recent_returns": [], "columns": [], "path": Path("1.pt")}
+    checkpoint = {**state, "built": first.built, "optimizer": optimizer.state_dict()}
+    _, same = make_run(checkpoint, lr=1e-3, weight_decay=0.1)
+    assert adam_options(same) == (1e-5, 0.1, (0.9, 0.999))
+    _, typed = make_run(checkpoint, lr=2e-3, weight_decay=0.1)
+    assert adam_options(typed) == (2e-3, 0.1, (0.9, 0.999))
+    second, edited = make_run(checkpoint, lr=1e-3, weight_decay=0.2, betas=(0.5, 0.9))
+    assert adam_options(edited) == (1e-5, 0.2, (0.5, 0.9))
+    checkpoint = {**state, "built": second.built, "optimizer": edited.state_dict()}
+    _, again = make_run(checkpoint, lr=1e-3, weight_decay=0.2)
+    assert adam_options(again) == (1e-5, 0.2, (0.9, 0.999))
+
+
+def test_a_list_among_the_options_of_an_edited_script_is_kept(in_tmp_path):
+    text = SCRIPT.read_text("utf-8").replace("import dataclass\n", "import dataclass, field\n")
+    text = text.replace(
+        "    env_id: str", "    milestones: list[int] = field(default_factory=lambda: [1])\n    env_id: str"
+    )
+    Path("edited.py").write_text(text, "utf-8")
+    edited = load_script(Path("edited.py"))
+    folder = edited.main(edited.Args(**SMALL, milestones=[3, 5]))
+    assert edited.read_arguments(["--resume", str(folder)])[0].milestones == [3, 5]
 
 
 def test_the_last_checkpoint_is_that_of_the_largest_number(half):

@@ -135,7 +135,7 @@ def test_metrics_may_come_go_and_have_any_name(in_tmp_path, monkeypatch):
     log = ppo.Run.log
 
     def log_others(run, metrics):
-        metrics["losses/my_loss"] = metrics.pop("losses/policy_loss")
+        metrics["my_loss"] = metrics.pop("losses/policy_loss")
         if run.update == 2:
             del metrics["losses/entropy"]
         if run.update % 5 == 0:
@@ -146,9 +146,10 @@ def test_metrics_may_come_go_and_have_any_name(in_tmp_path, monkeypatch):
     folder = train()
     train(resume=folder, total_timesteps=2400)
     table = rows(folder, "metrics.csv")
-    renamed = [name.replace("policy_loss", "my_loss") for name in METRICS]
+    renamed = [name.replace("losses/policy_loss", "my_loss") for name in METRICS]
     assert sorted(table[0]) == sorted(renamed) and len(table) == 50
     assert [row["losses/entropy"] == "nan" for row in table] == [update == 2 for update in range(1, 51)]
+    assert len(scalars(folder)["my_loss"]) == 50
     assert scalars(folder)["losses/new"] == [(48 * update, update) for update in range(5, 51, 5)]
 
 
