@@ -320,7 +320,8 @@ class Sweep:
         self.workers = workers
         self.gpus = gpus
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self.threads = threads or int(os.environ.get("SLURM_CPUS_PER_TASK", max(1, cores // workers)))
+        cores = int(os.environ.get("SLURM_CPUS_PER_TASK", cores))
+        self.threads = threads or max(1, cores // workers)
         self.stops = stops
         self.edited = None  # a script that is another version by now, so that no further run of it begins
 
@@ -351,7 +352,12 @@ class Sweep:
         for _ in range(len(self.queue)):
             if self.queue and not self.stops and len(self.running) < self.workers:
                 job = self.queue.popleft()
-                self.start(job)
+                try:
+                    self.start(job)
+                except OSError as error:  # such as a full disk
+                    job.becomes("failed", str(error))
+                    if job.claim:
+                        job.claim.release()
                 if job.state == "elsewhere":
                     self.queue.append(job)
         if self.edited is not None and not self.running and not self.stops:
@@ -491,6 +497,8 @@ def main(args: Args) -> int:
             print(f"--task {args.task}: this sweep has the runs 0 to {len(jobs) - 1} only; nothing to do")
             return 0
         jobs = [jobs[args.task]]
+    if args.gpus and jobs[0].arguments.get("device") == "cpu" and "--cuda" not in jobs[0].options:
+        raise UserError(f"--gpus: {jobs[0].script.name} runs on the CPU if --command has no --device cuda")
     workers = args.workers or max(1, len(args.gpus))
     return make_runs(jobs, workers, args.threads, tuple(args.gpus))
 

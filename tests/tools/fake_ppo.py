@@ -34,6 +34,7 @@ class Args:
     diverge: bool = False
     stubborn: bool = False  # goes on after SIGINT
     num_threads: int | None = None
+    device: str = "auto"
     resume: str | None = None
 
 

@@ -253,6 +253,13 @@ def test_a_run_that_fails_does_not_stop_the_others_and_is_resumed_by_the_same_co
     assert len(runs()) == 2 and logs()["A__fake_ppo__1"].count("# 2") == 2
 
 
+def test_a_run_that_cannot_start_leaves_the_others_alone():
+    (job,) = sweep.make_jobs(sweep.Args(env_ids=["A"], command="python fake_ppo.py", num_seeds=1))
+    job.log.mkdir(parents=True)  # in place of a full disk, on which a log can't be opened either
+    stdout, _ = run("--env-ids", "A", "B", "--num-seeds", "1", "--workers", "2", status=1)
+    assert "A seed 1: failed" in stdout and stdout.splitlines()[-1] == "1 failed, 1 done"
+
+
 def test_an_error_of_the_sweep_itself_leaves_no_run_behind(monkeypatch):
     def sleep(seconds):
         raise RuntimeError("not planned")
@@ -283,9 +290,13 @@ def test_a_grid_is_every_combination_of_its_values():
 
 
 @pytest.mark.parametrize("options, workers", [([], 1), (["--workers", "2"], 2), (["--threads", "3"], None)])
-def test_cores_are_shared_out(options, workers):
+@pytest.mark.parametrize("slurm", [None, 8])
+def test_cores_are_shared_out(options, workers, slurm, monkeypatch):
+    if slurm:
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(slurm))
     run(*ONE, *options)
-    threads = 3 if workers is None else max(1, len(os.sched_getaffinity(0)) // workers)
+    cores = slurm or len(os.sched_getaffinity(0))
+    threads = 3 if workers is None else max(1, cores // workers)
     assert f"threads {threads} GPU" in logs()["A__fake_ppo__1"]
 
 
@@ -313,6 +324,7 @@ WRONG = [
     (["--env-ids", "A", "--command", "python fake_ppo.py --num-envs 0"], "makes no update"),
     (["--env-ids", "A", "--command", 'python fake_ppo.py "--x'], "end the quote"),
     (["--env-ids", "A", "--command", "python toy.py"], "toy.py"),
+    (["--env-ids", "A", "--command", "python fake_ppo.py --device cpu", "--gpus", "0"], "has no --device cuda"),
     (["--env-ids", "A", "--grid", "x"], "--grid x: write an option and its values"),
     (["--env-ids", "A", "--grid", "x=0.1,1e-1"], "two of its points are the same"),
 ]
