@@ -67,6 +67,7 @@ def train_straight(script: Path, folder: Path, options: dict) -> tuple[Path, dic
     run_folder = module.main(make_args(module, options))
     found = {
         "policy": watch.compare_policies(),
+        "values": watch.wrong_values,
         "player": watch.try_player(run_folder),
         "environments": watch.find_environments(),
         "unkept": watch.find_unkept(),
@@ -136,12 +137,14 @@ class Watch:
         self.inputs = {}  # of the last call of each method of Agent, by the method's name
         self.acted = []  # log-probs of the actions of this update's rollout
         self.learned = None  # log-probs of the last minibatch
+        self.learned_values = None  # and its values
         self.observed = {}  # what each VectorEnv returned last, by its id
         self.is_changed = False  # whether Agent acted on observations that no VectorEnv returned
         self.with_gradient = set()  # ids of the parameters that ever had one
         self.is_first = False  # whether the next minibatch is the first of its update
         self.ratios = []  # largest |log ratio| in the first minibatch of each update
         self.strays = []  # how far log-probs in these minibatches are from those that acted
+        self.wrong_values = ""  # how values in these minibatches differ from the rollout's
         self.variables = {}  # of train, at the end of an update
         self.watch_run(module.Run)
         self.watch_environments(module.VectorEnv)
@@ -218,6 +221,7 @@ class Watch:
                 self.is_changed |= not any(np.array_equal(obs, one) for one in self.observed.values())
             if name == "evaluate_actions":
                 self.learned = as_array(outputs[0]).ravel()
+                self.learned_values = as_array(outputs[2]) if len(outputs) > 2 else None
             return outputs
 
         return watched
@@ -234,9 +238,21 @@ class Watch:
                 self.ratios.append(np.abs(self.learned - stored).max())
                 if self.acted:
                     self.strays.append(largest_distance(stored, np.concatenate(self.acted)))
+                if self.learned_values is not None and hasattr(batches[0], "values"):
+                    self.watch_values(as_array(batches[0].values))
             return outputs
 
         self.module.ppo_loss = watched_loss
+
+    def watch_values(self, stored: np.ndarray) -> None:
+        """Compares the first minibatch's values with those that the rollout stored."""
+        learned = self.learned_values
+        if learned.shape != stored.shape:
+            self.wrong_values = f"evaluate_actions returns values {learned.shape}; those of the rollout are {stored.shape}"
+            return
+        distance = np.abs(learned - stored).max()
+        if not distance <= TOLERANCE * max(1.0, np.abs(stored).max()):  # values can be large
+            self.wrong_values = f"values that evaluate_actions returns are up to {distance:.3g} away from the rollout's"
 
     # ------------------------------------------------------------------------------------------------------ Findings
     def compare_policies(self) -> str:
@@ -440,6 +456,7 @@ def list_checks(script: Path, folder: Path, options: dict):
         yield "it trains, saves and loads", str(error)
         return
     yield "in the first minibatch of each update, every ratio is 1", found["policy"]
+    yield "in the first minibatch of each update, every value is the rollout's", found["values"]
     yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
     yield "train evaluates with players, if at all", found["environments"]
     yield "optimizers have all parameters with gradients", found["gradients"]

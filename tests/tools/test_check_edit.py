@@ -32,6 +32,16 @@ EDITS = {
         [("obs[step] = torch.from_numpy(next_obs)", "obs[step] = torch.from_numpy(next_obs * 3)")],
         "every ratio is 1",
     ),
+    "values of another shape": (
+        "ppo",
+        [("return log_prob, entropy, self.get_value(obs)", "return log_prob, entropy, self.critic(obs)")],
+        "every value is the rollout's",
+    ),
+    "dropout in the critic": (
+        "ppo",
+        [("self.critic(obs).squeeze(-1)", "nn.functional.dropout(self.critic(obs), 0.5, self.training).squeeze(-1)")],
+        "every value is the rollout's",
+    ),
     "an environment of its own": (
         "ppo",
         [("# Log\n", "tests = VectorEnv(args, 1)\n        tests.reset([1])\n        tests.close()\n")],
