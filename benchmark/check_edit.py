@@ -141,6 +141,8 @@ class Watch:
         self.observed = {}  # what each VectorEnv returned last, by its id
         self.is_changed = False  # whether Agent acted on observations that no VectorEnv returned
         self.with_gradient = set()  # ids of the parameters that ever had one
+        self.with_numbers = set()  # and of those whose gradient wasn't all zeros
+        self.initial = {}  # the numbers of each kept parameter at run.keep, by its id
         self.is_first = False  # whether the next minibatch is the first of its update
         self.ratios = []  # largest |log ratio| in the first minibatch of each update
         self.strays = []  # how far log-probs in these minibatches are from those that acted
@@ -183,8 +185,14 @@ class Watch:
     def watch_gradients(self, module) -> None:
         """Notes which parameters get a gradient; train may have cleared it when an update ends."""
         for parameter in module.parameters():
+            self.initial[id(parameter)] = as_array(parameter).copy()
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(lambda one: self.with_gradient.add(id(one)))
+                parameter.register_post_accumulate_grad_hook(self.note_gradient)
+
+    def note_gradient(self, parameter) -> None:
+        self.with_gradient.add(id(parameter))
+        if parameter.grad.norm() > 0:
+            self.with_numbers.add(id(parameter))
 
     def watch_environments(self, envs_class) -> None:
         reset = envs_class.reset
@@ -248,7 +256,7 @@ class Watch:
         """Compares the first minibatch's values with those that the rollout stored."""
         learned = self.learned_values
         if learned.shape != stored.shape:
-            self.wrong_values = f"evaluate_actions returns values {learned.shape}; those of the rollout are {stored.shape}"
+            self.wrong_values = f"evaluate_actions returns values {learned.shape}, the rollout's are {stored.shape}"
             return
         distance = np.abs(learned - stored).max()
         if not distance <= TOLERANCE * max(1.0, np.abs(stored).max()):  # values can be large
@@ -329,7 +337,7 @@ class Watch:
         return ""
 
     def find_untrained(self) -> str:
-        """Parameters with a gradient that no optimizer uses, and optimized ones without a gradient."""
+        """Parameters with a gradient that no optimizer uses or changes, and optimized ones without a gradient."""
         everything = [*self.kept.values(), *self.variables.values()]
         optimized = {}
         for thing in everything:
@@ -344,6 +352,9 @@ class Watch:
                     return f"{type(thing).__name__}'s {name} has a gradient, but no optimizer has it"
                 if id(parameter) in optimized and not has_gradient and parameter.requires_grad:
                     return f"{type(thing).__name__}'s {name} is in an optimizer, but never has a gradient"
+                if id(parameter) in self.with_numbers and id(parameter) in self.initial:
+                    if np.array_equal(as_array(parameter), self.initial[id(parameter)]):
+                        return f"{type(thing).__name__}'s {name} has gradients, but is never changed by them"
         return ""
 
 
@@ -459,7 +470,7 @@ def list_checks(script: Path, folder: Path, options: dict):
     yield "in the first minibatch of each update, every value is the rollout's", found["values"]
     yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
     yield "train evaluates with players, if at all", found["environments"]
-    yield "optimizers have all parameters with gradients", found["gradients"]
+    yield "optimizers have all parameters with gradients, and change them", found["gradients"]
     problem = check_resume(script, folder, options, whole)
     if problem and found["unkept"]:
         problem += f"; {found['unkept']}"

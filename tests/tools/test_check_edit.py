@@ -52,6 +52,23 @@ EDITS = {
         [("parameters = list(agent.parameters())", "parameters = list(agent.actor.parameters())")],
         "optimizers have all parameters",
     ),
+    "a step of a second optimizer that is forgotten": (
+        "ppo",
+        [
+            ("        self.actor = mlp", "        self.aux = nn.Linear(obs_dim, 1)\n        self.actor = mlp"),
+            ("    run.keep(", "    aux_optimizer = torch.optim.Adam(agent.aux.parameters())\n    run.keep("),
+            ("envs=envs)", "envs=envs, aux_optimizer=aux_optimizer)"),
+            (
+                "optimizer.zero_grad()\n",
+                "loss = loss + agent.aux(mb.obs).square().mean()\n                optimizer.zero_grad()\n",
+            ),
+            (
+                "parameters = list(agent.parameters())",
+                "parameters = [*agent.actor.parameters(), *agent.critic.parameters()]",
+            ),
+        ],
+        "optimizers have all parameters",
+    ),
     "a state that is not kept": (
         "ppo",
         [
