@@ -8,6 +8,7 @@ Exit status: 0 all is well, 1 a check has failed, 2 wrong arguments.
 """
 
 import argparse
+import copy
 import csv
 import importlib.util
 import inspect
@@ -298,11 +299,27 @@ class Watch:
                 distance = np.abs(own.astype(np.float64) - loaded).max()
                 if not distance <= TOLERANCE:
                     return f"{name} of a loaded checkpoint is {distance:.3g} away from the training agent's"
+        before = copy.deepcopy(player.state_dict())
         obs = player.reset([1])
         for _ in range(50):
             obs, _, _, _, _ = player.step(player.act(obs))
+        after = copy.deepcopy(player.state_dict())
         player.close()
+        difference = first_difference(before, after, "state")
+        if difference and self.observes_by_state(run_folder, after):
+            return f"a player goes on learning statistics while it plays: {difference}"
         return ""
+
+    def observes_by_state(self, run_folder: Path, state: dict) -> bool:
+        """Whether a player with this state observes something else: statistics of rewards don't matter to it."""
+        first = []
+        for is_loaded in (False, True):
+            player = self.module.load(run_folder)
+            if is_loaded:
+                player.load_state_dict(state)
+            first.append(player.reset([1]))
+            player.close()
+        return not np.array_equal(*first)
 
     def call(self, agent, name: str, arguments: list) -> list[np.ndarray]:
         """What a method of an agent returns, as arrays."""

@@ -47,6 +47,14 @@ EDITS = {
         [("# Log\n", "tests = VectorEnv(args, 1)\n        tests.reset([1])\n        tests.close()\n")],
         "evaluates with players",
     ),
+    "a player that goes on learning statistics": (
+        "ppo",
+        [
+            ("    check_spaces(env)", "    env = gym.wrappers.NormalizeObservation(env)\n    check_spaces(env)"),
+            ("env.update_running_mean = False", "env.update_running_mean = True"),
+        ],
+        "a loaded checkpoint",
+    ),
     "a layer that nobody learns": (
         "ppo",
         [("parameters = list(agent.parameters())", "parameters = list(agent.actor.parameters())")],
