@@ -140,6 +140,7 @@ class Watch:
         self.learned = None  # log-probs of the last minibatch
         self.learned_values = None  # and its values
         self.observed = {}  # what each VectorEnv returned last, by its id
+        self.is_rollout = False  # whether a rollout runs; what the agent is asked later, it doesn't act on
         self.is_changed = False  # whether Agent acted on observations that no VectorEnv returned
         self.with_gradient = set()  # ids of the parameters that ever had one
         self.with_numbers = set()  # and of those whose gradient wasn't all zeros
@@ -152,6 +153,7 @@ class Watch:
         self.watch_run(module.Run)
         self.watch_environments(module.VectorEnv)
         self.watch_agent(module.Agent)
+        self.watch_advantages()
         self.watch_loss()
 
     def watch_run(self, run_class) -> None:
@@ -169,6 +171,7 @@ class Watch:
         def watched_updates(run):
             for update in updates(run):
                 self.is_first = True
+                self.is_rollout = True
                 self.acted = []
                 yield update
 
@@ -224,7 +227,7 @@ class Watch:
             bound = signature.bind(agent, *arguments, **named)
             self.inputs[name] = [copied(x) for x in bound.args[1:]]
             outputs = method(*bound.args, **bound.kwargs)
-            if name == "get_action_and_value":
+            if name == "get_action_and_value" and self.is_rollout:
                 self.acted.append(as_array(outputs[1]).ravel())
                 obs = as_array(bound.args[1])
                 self.is_changed |= not any(np.array_equal(obs, one) for one in self.observed.values())
@@ -234,6 +237,17 @@ class Watch:
             return outputs
 
         return watched
+
+    def watch_advantages(self) -> None:
+        """Notes that a rollout has ended. Without compute_gae, it goes on until the next one."""
+        compute_gae = getattr(self.module, "compute_gae", None)
+
+        def watched_gae(*arguments, **named):
+            self.is_rollout = False
+            return compute_gae(*arguments, **named)
+
+        if compute_gae is not None:
+            self.module.compute_gae = watched_gae
 
     def watch_loss(self) -> None:
         ppo_loss = self.module.ppo_loss
@@ -416,17 +430,19 @@ def first_difference(one, other, place: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ Checks
-def check_resume(script: Path, folder: Path, options: dict, whole: Path) -> str:
-    """Whether a killed and resumed run ends with the bits of one that ran straight."""
-    died = folder / "died"
+def train_until_killed(script: Path, folder: Path, options: dict) -> None:
     try:
-        in_process(train_and_die, script, died, options)
+        in_process(train_and_die, script, folder, options)
     except BrokenProcessPool:  # killed, as it should be
         pass
+
+
+def check_resume(script: Path, folder: Path, died: Path, whole: Path, own: set[str]) -> str:
+    """Whether a killed and resumed run ends with the bits of one that ran straight."""
     try:
         resumed = in_process(resume, script, died)
         difference = in_process(compare_checkpoints, script, folder / "compared", whole, resumed)
-        difference = difference or different_rows(read_metrics(whole), read_metrics(resumed))
+        difference = difference or different_rows(read_metrics(whole), read_metrics(resumed), own)
     except RuntimeError as error:
         return str(error)
     if difference:
@@ -434,7 +450,7 @@ def check_resume(script: Path, folder: Path, options: dict, whole: Path) -> str:
     return ""
 
 
-def check_async(script: Path, folder: Path, options: dict) -> str:
+def check_async(script: Path, folder: Path, options: dict, own: set[str]) -> str:
     """Whether environments in processes give the rows of metrics.csv that they give in turn."""
     rows = []
     for vectorization in ("sync", "async"):
@@ -443,15 +459,24 @@ def check_async(script: Path, folder: Path, options: dict) -> str:
             rows.append(read_metrics(in_process(train, script, folder / vectorization, chosen)))
         except RuntimeError as error:
             return f"--vectorization {vectorization}: {error}"
-    difference = different_rows(*rows)
+    difference = different_rows(*rows, own)
     return f"with --vectorization async, {difference}" if difference else ""
 
 
-def different_rows(rows: list[dict[str, str]], others: list[dict[str, str]]) -> str:
-    """Where the rows of two metrics.csv differ, or ""."""
+def find_own(whole: Path, died: Path) -> set[str]:
+    """Columns of metrics.csv that differ between equal runs, before any kill: times that an edit measures, say."""
+    own = {"charts/SPS"}
+    for run_folder in died.glob("runs/*"):
+        for row, other in zip(read_metrics(whole)[:KILLED_IN], read_metrics(run_folder)):
+            own |= {name for name, value in row.items() if value != other[name]}
+    return own
+
+
+def different_rows(rows: list[dict[str, str]], others: list[dict[str, str]], own: set[str]) -> str:
+    """Where the rows of two metrics.csv differ, but for columns that each run has of its own, or ""."""
     for row, other in zip(rows, others):
         for name, value in row.items():
-            if value != other[name] and name != "charts/SPS":
+            if value != other[name] and name not in own:
                 return f"{name} is {other[name]} instead of {value}"
     return ""
 
@@ -488,13 +513,16 @@ def list_checks(script: Path, folder: Path, options: dict):
     yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
     yield "train evaluates with players, if at all", found["environments"]
     yield "optimizers have all parameters with gradients, and change them", found["gradients"]
-    problem = check_resume(script, folder, options, whole)
+    died = folder / "died"
+    train_until_killed(script, died, options)
+    own = find_own(whole, died)
+    problem = check_resume(script, folder, died, whole, own)
     if problem and found["unkept"]:
         problem += f"; {found['unkept']}"
     yield "killed and resumed with --exact-resume, a run has the same bits", problem
     text = script.read_text("utf-8")
     if "    vectorization:" in text:
-        yield "environments in processes give the same rows", check_async(script, folder, options)
+        yield "environments in processes give the same rows", check_async(script, folder, options, own)
     if "torch.distributed" in text:
         yield "two processes under torchrun train", check_processes(script, folder / "processes", options)
 

@@ -15,6 +15,20 @@ EDITS = {
         [("optimizer.step()\n", "optimizer.step()\n                optimizer.zero_grad()\n")],
         "",
     ),
+    "a time and a greedy policy that are logged": (
+        "ppo",
+        [
+            ("# Anneal\n", "started = time.perf_counter()\n"),
+            ('metrics = {"charts', 'metrics = {"charts/elapsed": time.perf_counter() - started, "charts'),
+            (
+                "                optimizer.zero_grad()\n",
+                "                greedy = agent.get_action_and_value(mb.obs, torch.zeros(M, agent.num_actions))[0]\n"
+                '                mb_metrics["losses/greedy"] = (greedy == mb.actions).float().mean()\n'
+                "                optimizer.zero_grad()\n",
+            ),
+        ],
+        "",
+    ),
     "an attribute that train changes": (
         "ppo",
         [
