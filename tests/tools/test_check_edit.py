@@ -29,6 +29,16 @@ EDITS = {
         ],
         "",
     ),
+    "rewards normalized by a wrapper": (
+        "ppo",
+        [
+            (
+                "    check_spaces(env)",
+                "    env = gym.wrappers.NormalizeReward(env, gamma=args.gamma)\n    check_spaces(env)",
+            )
+        ],
+        "",
+    ),
     "an attribute that train changes": (
         "ppo",
         [
