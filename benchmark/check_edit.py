@@ -1,8 +1,9 @@
 """Checks that an edited script is whole: that what acts is what learns, is kept, and is evaluated.
 
     python benchmark/check_edit.py cleanrl/ppo_mine.py
-    python benchmark/check_edit.py cleanrl/ppo_mine.py --env-id Acrobot-v1
+    python benchmark/check_edit.py cleanrl/ppo_mine.py --env-id Acrobot-v1 --anneal-clip
 
+Options after the script are its own, say one that switches your edit on; the sizes and the device are the check's.
 Trains a few small updates of the script, several times, and prints a line for each check. Takes a minute or two.
 Exit status: 0 all is well, 1 a check has failed, 2 wrong arguments.
 """
@@ -20,6 +21,7 @@ import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -56,17 +58,24 @@ def begin(script: Path, folder: Path):
     return load_script(script)
 
 
-def make_args(module, options: dict):
-    """The script's arguments for a small training; options that it doesn't have are left out."""
-    wanted = {**SIZES, "device": "cpu", "exact_resume": True, **options}
-    return module.Args(**{name: value for name, value in wanted.items() if hasattr(module.Args, name)})
+def read_options(script: Path, words: list[str]) -> None:
+    """Ends as the script does if it doesn't have these options."""
+    load_script(script).read_arguments(words)
 
 
-def train_straight(script: Path, folder: Path, options: dict) -> tuple[Path, dict[str, str]]:
+def make_args(module, words: list[str], **sizes):
+    """The script's arguments for a small training: the words, and sizes, of which those that it doesn't have are left
+    out."""
+    args, _ = module.read_arguments(words)
+    wanted = {**SIZES, "device": "cpu", "exact_resume": True, **sizes}
+    return replace(args, **{name: value for name, value in wanted.items() if hasattr(module.Args, name)})
+
+
+def train_straight(script: Path, folder: Path, words: list[str]) -> tuple[Path, dict[str, str]]:
     """Trains, and looks inside. Returns the run folder and a problem, or "", by check."""
     module = begin(script, folder)
     watch = Watch(module)
-    run_folder = module.main(make_args(module, options))
+    run_folder = module.main(make_args(module, words))
     found = {
         "policy": watch.compare_policies(),
         "values": watch.wrong_values,
@@ -79,7 +88,7 @@ def train_straight(script: Path, folder: Path, options: dict) -> tuple[Path, dic
     return folder / run_folder, found
 
 
-def train_and_die(script: Path, folder: Path, options: dict) -> None:
+def train_and_die(script: Path, folder: Path, words: list[str]) -> None:
     """Trains until an update in which the process ends, as by kill -9."""
     module = begin(script, folder)
     note = module.Run.note
@@ -90,7 +99,7 @@ def train_and_die(script: Path, folder: Path, options: dict) -> None:
         note(run, *arguments)
 
     module.Run.note = note_or_die
-    module.main(make_args(module, options))
+    module.main(make_args(module, words))
 
 
 def resume(script: Path, folder: Path) -> Path:
@@ -101,9 +110,9 @@ def resume(script: Path, folder: Path) -> Path:
     return folder / run_folder
 
 
-def train(script: Path, folder: Path, options: dict) -> Path:
+def train(script: Path, folder: Path, words: list[str], sizes: dict) -> Path:
     module = begin(script, folder)
-    return folder / module.main(make_args(module, options))
+    return folder / module.main(make_args(module, words, **sizes))
 
 
 def compare_checkpoints(script: Path, folder: Path, whole: Path, resumed: Path) -> str:
@@ -440,9 +449,9 @@ def first_difference(one, other, place: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ Checks
-def train_until_killed(script: Path, folder: Path, options: dict) -> None:
+def train_until_killed(script: Path, folder: Path, words: list[str]) -> None:
     try:
-        in_process(train_and_die, script, folder, options)
+        in_process(train_and_die, script, folder, words)
     except BrokenProcessPool:  # killed, as it should be
         pass
 
@@ -462,13 +471,13 @@ def check_resume(script: Path, folder: Path, died: Path, whole: Path, own: set[s
     return ""
 
 
-def check_async(script: Path, folder: Path, options: dict, own: set[str]) -> str:
+def check_async(script: Path, folder: Path, words: list[str], own: set[str]) -> str:
     """Whether environments in processes give the rows of metrics.csv that they give in turn."""
     rows = []
     for vectorization in ("sync", "async"):
-        chosen = {**options, "vectorization": vectorization, "total_timesteps": SIZES["total_timesteps"] // 2}
+        sizes = {"vectorization": vectorization, "total_timesteps": SIZES["total_timesteps"] // 2}
         try:
-            rows.append(read_metrics(in_process(train, script, folder / vectorization, chosen)))
+            rows.append(read_metrics(in_process(train, script, folder / vectorization, words, sizes)))
         except RuntimeError as error:
             return f"--vectorization {vectorization}: {error}"
     difference = different_rows(*rows, own)
@@ -498,25 +507,25 @@ def read_metrics(run_folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def check_processes(script: Path, folder: Path, options: dict) -> str:
+def check_processes(script: Path, folder: Path, words: list[str]) -> str:
     """Whether two processes under torchrun train. They compare their parameters themselves."""
     folder.mkdir()
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    words += ["--device", "cpu", "--backend", "gloo"]
-    for name, value in {**SIZES, **options}.items():
-        words += [f"--{name.replace('_', '-')}", str(value)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    command += [*words, "--device", "cpu", "--backend", "gloo"]
+    for name, value in SIZES.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(words, cwd=folder, capture_output=True, encoding="utf-8", env=environment)
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", env=environment)
     if done.returncode == 0:
         return ""
     said = [line for line in done.stderr.splitlines() if "error" in line.lower()] or ["it says nothing"]
     return f"ends with status {done.returncode}: {said[0]}"
 
 
-def list_checks(script: Path, folder: Path, options: dict):
+def list_checks(script: Path, folder: Path, words: list[str]):
     """Yields the name of each check and the problem that it found, or ""."""
     try:
-        whole, found = in_process(train_straight, script, folder / "straight", options)
+        whole, found = in_process(train_straight, script, folder / "straight", words)
     except RuntimeError as error:
         yield "it trains, saves and loads", str(error)
         return
@@ -526,7 +535,7 @@ def list_checks(script: Path, folder: Path, options: dict):
     yield "train evaluates with players, if at all", found["environments"]
     yield "optimizers have all parameters with gradients, and change them", found["gradients"]
     died = folder / "died"
-    train_until_killed(script, died, options)
+    train_until_killed(script, died, words)
     own = find_own(whole, died)
     problem = check_resume(script, folder, died, whole, own, is_exact=not found["inexact"])
     if problem and found["unkept"]:
@@ -537,31 +546,35 @@ def list_checks(script: Path, folder: Path, options: dict):
         yield "killed and resumed with --exact-resume, a run has the same bits", problem
     text = script.read_text("utf-8")
     if "    vectorization:" in text:
-        yield "environments in processes give the same rows", check_async(script, folder, options, own)
+        yield "environments in processes give the same rows", check_async(script, folder, words, own)
     if "torch.distributed" in text:
-        yield "two processes under torchrun train", check_processes(script, folder / "processes", options)
+        yield "two processes under torchrun train", check_processes(script, folder / "processes", words)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style, allow_abbrev=False)
     parser.add_argument("script", type=Path, help="the edited script")
     parser.add_argument("--env-id", help="environment to train on; the script's default if left out")
     parser.add_argument("--env-kwargs", help="its arguments as JSON")
-    chosen = parser.parse_args()
+    chosen, words = parser.parse_known_args()
     if not chosen.script.is_file():
         parser.error(f"{chosen.script}: there is no such file")
-    options = {}
     if chosen.env_id:
-        options["env_id"] = chosen.env_id
+        words += ["--env-id", chosen.env_id]
     if chosen.env_kwargs:
         try:
             json.loads(chosen.env_kwargs)
         except ValueError as error:
             parser.error(f"--env-kwargs {chosen.env_kwargs}: is no JSON ({error}); write it like '{{\"size\": 5}}'")
-        options["env_kwargs"] = chosen.env_kwargs
+        words += ["--env-kwargs", chosen.env_kwargs]
+    try:
+        in_process(read_options, chosen.script.resolve(), words)  # it says itself which option is wrong
+    except RuntimeError as error:
+        parser.error(f"{chosen.script.name} {' '.join(words)}: {error}")
     problems = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name, problem in list_checks(chosen.script.resolve(), Path(folder), options):
+        for name, problem in list_checks(chosen.script.resolve(), Path(folder), words):
             problems += bool(problem)
             print(f"FAIL  {name}: {problem}" if problem else f"ok    {name}", flush=True)
     return 1 if problems else 0

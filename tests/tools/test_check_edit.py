@@ -51,6 +51,20 @@ EDITS = {
         ],
         "a loaded checkpoint",
     ),
+    "a temperature that an option switches on": (
+        "ppo",
+        [
+            TEMPERATURE,
+            ("anneal_lr: bool = True", "anneal_temperature: bool = False\n    anneal_lr: bool = True"),
+            (
+                "super().__init__()\n        obs_dim",
+                "super().__init__()\n        self.temperature = 1.0\n        obs_dim",
+            ),
+            ("# Anneal\n", "agent.temperature = 3.0 - update / args.num_updates if args.anneal_temperature else 1.0\n"),
+        ],
+        "a loaded checkpoint",
+        "--anneal-temperature",
+    ),
     "observations changed in train": (
         "ppo",
         [("obs[step] = torch.from_numpy(next_obs)", "obs[step] = torch.from_numpy(next_obs * 3)")],
@@ -115,12 +129,12 @@ EDITS = {
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_is_judged(name, tmp_path):
-    script, replacements, expected = EDITS[name]
+    script, replacements, expected, *words = EDITS[name]
     text = (ROOT / "cleanrl" / f"{script}.py").read_text("utf-8")
     for old, new in replacements:
         assert old in text
         text = text.replace(old, new, 1)
     path = tmp_path / f"{script}.py"
     path.write_text(text, "utf-8")
-    found = [check for check, problem in check_edit.list_checks(path, tmp_path, {}) if problem]
+    found = [check for check, problem in check_edit.list_checks(path, tmp_path, words) if problem]
     assert len(found) == bool(expected) and all(expected in check for check in found), found
