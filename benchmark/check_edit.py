@@ -71,7 +71,7 @@ def make_args(module, words: list[str], **sizes):
     return replace(args, **{name: value for name, value in wanted.items() if hasattr(module.Args, name)})
 
 
-def train_straight(script: Path, folder: Path, words: list[str]) -> tuple[Path, dict[str, str]]:
+def train_straight(script: Path, folder: Path, words: list[str]) -> tuple[Path, dict]:
     """Trains, and looks inside. Returns the run folder and a problem, or "", by check."""
     module = begin(script, folder)
     watch = Watch(module)
@@ -83,9 +83,28 @@ def train_straight(script: Path, folder: Path, words: list[str]) -> tuple[Path, 
         "environments": watch.find_environments(),
         "unkept": watch.find_unkept(),
         "gradients": watch.find_untrained(),
+        "advantages": try_gae(module),
         "inexact": watch.has_normalized_rewards(),
     }
     return folder / run_folder, found
+
+
+def try_gae(module) -> str | None:
+    """Whether advantages end with the episode: no reward or value after its last step may change them. None if an edit
+    calls compute_gae in another way."""
+    dones = np.zeros((4, 1), np.float32)
+    dones[2] = 1.0  # steps 0 and 1 are of another episode
+    end = np.zeros(1, np.float32)
+    advantages = []
+    for number in (0.0, 1.0):
+        later = np.zeros((4, 1), np.float32)
+        later[2:] = number
+        try:
+            outputs = module.compute_gae(later, later, dones, end, end, 0.9, 0.9)
+            advantages.append(as_array(outputs[0])[:2])
+        except Exception:  # it may take tensors, or another number of them
+            return None
+    return "" if np.array_equal(*advantages) else "compute_gae carries rewards or values over the end of an episode"
 
 
 def train_and_die(script: Path, folder: Path, words: list[str]) -> None:
@@ -531,6 +550,8 @@ def list_checks(script: Path, folder: Path, words: list[str]):
         return
     yield "in the first minibatch of each update, every ratio is 1", found["policy"]
     yield "in the first minibatch of each update, every value is the rollout's", found["values"]
+    if found["advantages"] is not None:
+        yield "advantages end with their episode", found["advantages"]
     yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
     yield "train evaluates with players, if at all", found["environments"]
     yield "optimizers have all parameters with gradients, and change them", found["gradients"]

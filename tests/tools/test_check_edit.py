@@ -80,6 +80,11 @@ EDITS = {
         [("self.critic(obs).squeeze(-1)", "nn.functional.dropout(self.critic(obs), 0.5, self.training).squeeze(-1)")],
         "every value is the rollout's",
     ),
+    "advantages that go on after an episode": (
+        "ppo",
+        [("continues = 1.0 - np.concatenate([dones[1:], next_done[None]])", "continues = np.ones_like(next_values)")],
+        "advantages end",
+    ),
     "an environment of its own": (
         "ppo",
         [("# Log\n", "tests = VectorEnv(args, 1)\n        tests.reset([1])\n        tests.close()\n")],
