@@ -26,7 +26,7 @@ from files import write_atomically
 from intervals import LAST, LEAST_SEEDS, curve, difference_interval, interquartile_mean, mean_interval, verdict
 from kept import RESULTS, append_runs, kept_runs
 from pages import between, markdown, pictures, save_picture, signed, spread
-from runs import Run, find_runs
+from runs import Run, find_runs, plain
 
 POINTS = 101  # of a curve
 BAND_POINTS = 26  # of the interval around it
@@ -155,7 +155,9 @@ def variants_of(runs: list[Run]) -> dict[str, dict[str, list[Run]]]:
         for (exp_name, _), members in of_environment.items():
             namesakes = [one[0] for (name, _), one in of_environment.items() if name == exp_name]
             names = differing(namesakes) | {"changed_on_resume"}
-            variants[env_id][label_of(exp_name, members[0], names)] = members
+            of_label = variants[env_id].setdefault(label_of(exp_name, members[0], names), [])
+            of_label.extend(members)  # of equal labels, such as for [1] and [1.0], none may get lost
+            of_label.sort(key=lambda run: run.seed)
     return variants
 
 
@@ -290,7 +292,7 @@ def differences(a: list[Run], b: list[Run]) -> dict[str, tuple[str, str]]:
             values["version of the script"].add(run.version)
             for name, value in run.arguments.items():
                 if name not in NOT_COMPARED:
-                    values[name].add(str(value))
+                    values[name].add(str(plain(value)))
             for package in PACKAGES:
                 if package in run.config.get("versions", {}):
                     values[package].add(run.config["versions"][package])

@@ -78,10 +78,15 @@ def release() -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ Arguments
+def plain(value):
+    """A whole float as an int: a default of 1 and a typed 1.0 are one value, also as JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def identity(arguments: dict) -> dict:
     """The arguments that make a run what it is, without its seed. How many checkpoints are saved counts only if fresh
     episodes begin after each."""
-    kept = {name: value for name, value in arguments.items() if name not in NOT_IDENTITY}
+    kept = {name: plain(value) for name, value in arguments.items() if name not in NOT_IDENTITY}
     kept["total_timesteps"] = int(kept["total_timesteps"])  # 1e6 is a number too
     if not kept.get("exact_resume"):
         kept.pop("exact_resume", None)
@@ -225,7 +230,7 @@ def run_of_folder(folder: Path) -> Run:
     settings = {}
     for name in sorted(own.keys() - IN_TABLES):
         if name not in usual or own[name] != usual[name]:
-            settings[name] = own[name]
+            settings[name] = arguments[name]  # as the tables of kept runs have it
     return Run(
         name=folder.resolve().name,
         script=script.stem,

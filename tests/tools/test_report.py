@@ -82,6 +82,19 @@ def test_runs_that_differ_are_variants_which_say_how(report_here, tmp_path):
     assert "version" in found["60.00"]
 
 
+def test_a_default_that_is_typed_makes_no_other_variant(report_here, compare_here, tmp_path):
+    """Args may have the int 1 as the default of a float; typed, it is 1.0. Lists are compared as they are."""
+    script = SCRIPT.replace("seed: int", "vf_coef: float = 1\n    sizes: list = [1]\n    seed: int")
+    for seed, vf_coef, size in ((1, 1, 1), (2, 1.0, 1), (3, 1.0, 1.0), (4, 1, 1), (5, 1.0, 1)):
+        make_run(tmp_path / "runs", [1.0], script=script, seed=seed, vf_coef=vf_coef, sizes=[size])
+        make_run(tmp_path / "b", [1.0], script=script, seed=seed, vf_coef=1.0, sizes=[1], exp_name="mine")
+    report_here("runs", "b")
+    found = tables(tmp_path)
+    assert {name: row["seeds"] for name, row in found.items()} == {"mine": "5 seeds", "ppo": "5 seeds"}
+    assert found["ppo"]["its 95% interval"] == "[0.00, 0.00]"  # of pairs
+    assert "vf_coef" not in compare_here("runs", "b", "--only", "seed=1,2,4,5")
+
+
 def test_runs_that_ended_early_or_diverged_count_and_are_named(report_here, tmp_path):
     for seed, (end, updates) in enumerate([("whole", 15), ("break", 9), ("diverged", 5), ("stopped", 7)], 1):
         make_run(tmp_path / "runs", [1.0], end=end, updates=updates, seed=seed)

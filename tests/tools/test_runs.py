@@ -67,6 +67,8 @@ def test_seeds_of_one_experiment_differ_in_machine_and_speed_only():
     one = {"seed": 1, "num_threads": 1, "device": "cpu", "gamma": 0.99, "total_timesteps": 1e6, "checkpoints": 3}
     other = {"seed": 2, "num_threads": 8, "cuda": True, "gamma": 0.99, "total_timesteps": 1_000_000, "checkpoints": 9}
     assert runs.identity(one) == runs.identity(other | {"exact_resume": False})
+    whole = runs.identity(one | {"vf_coef": 1.0, "clip": True})  # typed, and below an int that is the default
+    assert json.dumps(whole) == json.dumps(runs.identity(one | {"vf_coef": 1, "clip": True}))
     assert runs.identity(one) != runs.identity(other | {"gamma": 0.9})
     assert runs.identity(one) != runs.identity(one | {"exact_resume": True})  # fresh episodes after checkpoints
 
