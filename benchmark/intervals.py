@@ -54,7 +54,7 @@ def _mean_difference(b, a, axis):
 
 def _interval(statistic, *samples) -> tuple[float, float, float]:
     """The statistic, a mean or a difference of two, and its 95% interval from 9,999 seeded bootstrap samples; (−inf,
-    inf) with fewer than LEAST_SEEDS values. The 2.5th and 97.5th percentiles would be too narrow for few seeds: these
+    inf) with fewer than LEAST_SEEDS values, or with one that is not finite. The 2.5th and 97.5th percentiles would be too narrow for few seeds: these
     are as far out, in standard errors, as Student's t with Welch's degrees of freedom (Hesterberg 2015, "What Teachers
     Should Know About the Bootstrap", section 5.3)."""
     from scipy.stats import bootstrap, norm, t
@@ -62,7 +62,7 @@ def _interval(statistic, *samples) -> tuple[float, float, float]:
     samples = [np.asarray(sample, dtype=float) for sample in samples]
     value = float(statistic(*samples, axis=-1))
     counts = np.array([len(sample) for sample in samples])
-    if counts.min() < LEAST_SEEDS:
+    if counts.min() < LEAST_SEEDS or not np.isfinite(np.concatenate(samples)).all():
         return value, -np.inf, np.inf
     errors = np.array([sample.var(ddof=1) / len(sample) for sample in samples])  # squared standard errors
     if errors.sum() == 0:

@@ -254,9 +254,15 @@ def describe(trial: FrozenTrial) -> str:
     return f"trial {trial.number}: {trial.state.name.lower()} ({result}) {' '.join(typed(trial.params))}"
 
 
+def mean_of(results: list[float]) -> float:
+    """The mean of the runs in which an episode ended; NaN if there is none."""
+    ended = [result for result in results if not math.isnan(result)]
+    return float(np.mean(ended)) if ended else math.nan
+
+
 def confirm(args: Args, best: list[FrozenTrial]) -> None:
     """Runs the defaults and the best trials on seeds that no trial had, and shows how they differ. A run that diverges
-    counts with the episodes that it had."""
+    counts with the episodes that it had; one without any is left out of the means, and there is no interval then."""
     fresh = 1 + args.num_seeds
     candidates = {"defaults": make_jobs(args, {}, fresh, args.confirm)}
     for trial in best:
@@ -265,16 +271,19 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
     status = sweep.make_runs(jobs, args.workers)
     if any(job.state not in ("done", "diverged") for job in jobs):
         raise SystemExit(status)
-    rows = [["environment", "hyperparameters", "mean return", "diverged", "more than the defaults", "95% interval"]]
+    header = ["environment", "hyperparameters", "mean return", "diverged", "no episode ended"]
+    rows = [[*header, "more than the defaults", "95% interval"]]
     for env_id in args.env_ids:
         defaults = [result_of(job) for job in candidates["defaults"] if job.env_id == env_id]
         for name, candidate in candidates.items():
             own = [job for job in candidate if job.env_id == env_id]
             results = [result_of(job) for job in own]
             diverged = sum(job.state == "diverged" for job in own)
-            difference, low, high = difference_interval(defaults, results, paired=False)
-            numbers = [f"{np.mean(results):.2f}", str(diverged), f"{difference:.2f}", between(low, high)]
-            rows.append([env_id, name, *numbers])
+            left_out = sum(math.isnan(result) for result in results)
+            difference = mean_of(results) - mean_of(defaults)
+            _, low, high = difference_interval(defaults, results, paired=False)
+            counts = [str(diverged), str(left_out)]
+            rows.append([env_id, name, f"{mean_of(results):.2f}", *counts, f"{difference:.2f}", between(low, high)])
     print_table(rows, f"{args.confirm} fresh seeds")
 
 

@@ -109,14 +109,18 @@ def test_poor_trials_are_pruned():
 
 
 def test_runs_that_diverge_are_counted_where_the_best_are_confirmed(tool_here):
-    """Seeds 2 and 3 confirm; where x is below 0.5, seed 3 diverges. Two trials are alike, and only one is confirmed."""
+    """Seeds 2 to 6 confirm; where x is below 0.5, seed 3 diverges, and seed 4 before an episode has ended. Two trials
+    are alike, and only one is confirmed."""
     fake = Path("fake_ppo.py")
-    wanted = "args.diverge or (args.seed == 3 and args.x < 0.5)"
-    fake.write_text(fake.read_text().replace("and args.diverge:", f"and ({wanted}):"))
+    wanted = "args.x < 0.5 and (args.seed, update) in ((3, updates // 2), (4, 1))"
+    fake.write_text(fake.read_text().replace("update == updates // 2 and args.diverge", wanted))
     Path("space.toml").write_text("x = [0.2]\n")
-    stdout, _ = tool_here(tune, *typed("--space", "space.toml", trials=2, confirm=2))
+    stdout, _ = tool_here(tune, *typed("--space", "space.toml", trials=2, confirm=5))
     rows = [line.split("│") for line in stdout.splitlines() if line.startswith("│")]
-    assert [[row[2].strip(), row[4].strip()] for row in rows] == [["defaults", "0"], ["trial 0", "1"]]
+    shown = [[cell.strip() for cell in row[2:-1]] for row in rows]
+    mean = -0.1 * (3 * 10.5 + 16) / 4  # the one that diverged had its first 9 updates
+    assert shown[0] == ["defaults", "-6.30", "0", "0", "0.00", "[0.00, 0.00]"]
+    assert shown[1] == ["trial 0", f"{mean:.2f}", "2", "1", f"{mean + 6.3:.2f}", "–"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- Kills
