@@ -8,7 +8,10 @@ by the measurement's name. Whoever writes one of them holds the folder's lock.
 import io
 import json
 import shlex
+import sys
 from pathlib import Path
+
+import numpy as np
 
 from command_line import UserError
 from files import locked, write_atomically
@@ -54,30 +57,19 @@ def kept_runs(collection: str, results: Path = RESULTS) -> list[Run]:
         by_run = dict(list(all_episodes.groupby("run")))
         for row in of_table.to_dict("records"):
             episodes = by_run.get(row["run"], all_episodes[:0])
-            of_json = {name: json.loads(row[name]) for name in AS_JSON}
-            of_row = {name: row[name] for name in PLAIN}
-            run = Run(
-                name=row["run"],
-                release=row["release"],
-                end=row["end"],
-                stopped_at=None if row["end"] == "whole" else int(row["stopped_at"]),
-                steps=episodes["step"].to_numpy(dtype=float),
-                returns=episodes["return"].to_numpy(dtype=float),
-                **of_row,
-                **of_json,
-            )
-            runs.append(run)
+            steps = episodes["step"].to_numpy(dtype=float)
+            runs.append(_run_of_row(row, steps, episodes["return"].to_numpy(dtype=float)))
     return sorted(runs, key=lambda run: (run.exp_name, run.env_id, run.seed))
 
 
 def append_runs(runs: list[Run], collection: str = "results", results: Path = RESULTS) -> int:
-    """Adds runs to the tables, but those whose names are there, and returns how many. Their release is the present one
-    unless they have one. runs.parquet comes last: episodes of a run without a row there are not read."""
+    """Adds runs to the tables, but those that are there, and returns how many. Their release is the present one unless
+    they have one. runs.parquet comes last: episodes of a run without a row there are not read."""
     import pandas
 
     with locked(results):
         old = read_runs(results)
-        new = {run.name: run for run in runs if run.name not in set(old["run"])}
+        new = _without_kept(runs, old, collection)
         if not new:
             return 0
         rows = pandas.DataFrame([_row(run, collection) for run in new.values()])
@@ -102,6 +94,51 @@ def portable(command: str) -> str:
         if word.endswith(".py") and Path(word).is_absolute():
             words[i] = f"cleanrl/{Path(word).name}"
     return shlex.join(words)
+
+
+def _without_kept(runs: list[Run], old, collection: str) -> dict[str, Run]:
+    """The runs to add, by name. Says on stderr which it leaves out: those whose names are in the old table, and the
+    same run under another name. Ablations have the same run once for each machine."""
+    by_name = {row["run"]: row for row in old.to_dict("records")}
+    kept = {}
+    if collection != "ablations":
+        for row in by_name.values():
+            if row["collection"] == collection:
+                kept[_sameness(_run_of_row(row))] = row["run"]
+    new = {}
+    for run in runs:
+        if run.name in by_name:
+            row = by_name[run.name]
+            until = "" if row["end"] == "whole" else f", {row['end']} at step {row['stopped_at']:,}"
+            print(f"{run.name}: is kept already{until}; it is left out", file=sys.stderr)
+        elif _sameness(run) in kept:
+            print(f"{run.name}: is the same run as {kept[_sameness(run)]}; it is left out", file=sys.stderr)
+        else:
+            new[run.name] = run
+            if collection != "ablations":
+                kept[_sameness(run)] = run.name
+    return new
+
+
+def _sameness(run: Run) -> str:
+    """What a run has in common with no other one: with both kept, one seed would count as two."""
+    return json.dumps(run.identity | {"seed": run.seed, "release": run.release or release()}, sort_keys=True)
+
+
+def _run_of_row(row: dict, steps=np.empty(0), returns=np.empty(0)) -> Run:
+    """The run of a row of runs.parquet; without its episodes unless they are given."""
+    of_json = {name: json.loads(row[name]) for name in AS_JSON}
+    of_row = {name: row[name] for name in PLAIN}
+    return Run(
+        name=row["run"],
+        release=row["release"],
+        end=row["end"],
+        stopped_at=None if row["end"] == "whole" else int(row["stopped_at"]),
+        steps=steps,
+        returns=returns,
+        **of_row,
+        **of_json,
+    )
 
 
 def _row(run: Run, collection: str) -> dict:

@@ -62,6 +62,23 @@ def test_kept_runs_come_back_as_they_were(tmp_path):
     assert kept[runs[2].name].total == 500 and kept[runs[0].name].total == 1000
 
 
+def test_a_seed_is_kept_once_and_what_is_left_out_is_named(tmp_path, capsys):
+    one, copy, other = (run_of_folder(make_run(tmp_path / "runs", [1.0], number=number)) for number in (1, 2, 3))
+    one.end = "stopped"
+    one.stopped_at = 500
+    copy.end = "stopped"
+    copy.stopped_at = 500
+    other.release = "0.1"
+    assert tables.append_runs([one], results=tmp_path) == 1
+    assert tables.append_runs([one, copy, other], results=tmp_path) == 1  # of another release
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == [one.name, copy.name]
+    assert "stopped at step 500" in lines[0] and one.name in lines[1]
+    copy.end = "whole"  # it went on, and is another run now
+    assert tables.append_runs([copy], results=tmp_path) == 1
+    assert tables.append_runs([copy], "fp32", tmp_path) == 0  # names are there once in all collections
+
+
 def test_a_run_whose_row_is_missing_is_kept_again_whole_and_in_order(tmp_path):
     run = run_of_folder(make_run(tmp_path, [3.0, 1.0, 2.0]))
     run.steps = np.array([7.0, 7.0, 7.0])
