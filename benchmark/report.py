@@ -329,9 +329,16 @@ def compare(args: Compare) -> dict[str, list[list[Run]]]:
     """[runs of A, runs of B] by environment."""
     a = compared_runs(args.a, args)
     b = compared_runs(args.b, args)
+    are_kept = any(run.release is not None for side in (a, b) for runs in side.values() for run in runs)
+    if args.release is not None and not are_kept:
+        raise UserError(f"--release {args.release}: is of kept runs; {args.a} and {args.b} are folders")
     both = {environment: [a[environment], b[environment]] for environment in sorted(a.keys() & b.keys())}
     if not both:
         raise UserError(f"{args.a} and {args.b}: have no environment in common")
+    alone = sorted(a.keys() ^ b.keys())
+    if alone:
+        sides = [f"{environment} (only {'A' if environment in a else 'B'})" for environment in alone]
+        print(f"left out, since only one side has runs there: {', '.join(sides)}", file=sys.stderr)
     names = [{run.name for runs in side.values() for run in runs} for side in (a, b)]
     if names[0] & names[1]:
         raise UserError(f"{args.a} and {args.b}: both have {min(names[0] & names[1])}; name two sets of runs")

@@ -193,6 +193,23 @@ def test_all_that_differs_is_named(compare_here, tmp_path):
     assert (found["flag"]["A"], found["flag"]["B"]) == ("–", "True")
 
 
+def test_environments_of_one_side_are_named(tool_here, tmp_path):
+    for folder, env_ids in (("a", ("A-v0", "B-v0")), ("b", ("B-v0", "C-v0"))):
+        for env_id in env_ids:
+            make_seeds(tmp_path / folder, BEFORE, env_id=env_id, number=folder)
+    _, stderr = tool_here(report, "a", "b", kind="Compare")
+    assert stderr.count("\n") == 1 and "A-v0 (only A), C-v0 (only B)" in stderr
+    assert "B-v0" in cells_of((tmp_path / "comparison.md").read_text())
+
+
+def test_a_release_is_of_kept_runs(compare_here, tmp_path):
+    make_seeds(tmp_path / "a", BEFORE, env_id="CartPole-v1")
+    make_seeds(tmp_path / "b", BEFORE, env_id="CartPole-v1", number=2)
+    assert "--release 0.2: is of kept runs" in compare_here("a", "b", "--release", "0.2", status=2)
+    words = ["--release", "0.2", "--steps", 900, "--different-schedules", "--only", "env-id=CartPole-v1"]  # one side may be kept
+    assert compare_here("a", "ppo", *words)["CartPole-v1"]["seeds"].startswith("5 ")
+
+
 def test_what_differs_in_some_environments_names_them(compare_here, tmp_path):
     for env_id, rate in (("A-v0", 2.5e-4), ("B-v0", 1e-3)):
         make_seeds(tmp_path / "a", BEFORE, env_id=env_id)
