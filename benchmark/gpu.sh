@@ -5,12 +5,22 @@
 #     benchmark/gpu.sh resume 180         goes on with the trainings, for 180 seconds in all
 #     DEVICE=cpu SMALL=1 benchmark/gpu.sh to try it out
 #
-# Results are in runs/gpu (FOLDER), as soon as there are any: speeds.csv, profile.csv, graphs.csv, log.txt and a .tar.gz of
-# each training, with its last checkpoint. With OUT set, these are copied there too. No part outlasts its limit, in seconds.
+# Results are in runs/gpu (FOLDER; runs/gpu_try with DEVICE or SMALL), as soon as there are any: speeds.csv, profile.csv,
+# graphs.csv, log.txt and a .tar.gz of each training, with its last checkpoint. With OUT set, these are copied there too.
+# No part outlasts its limit, in seconds.
 set -uo pipefail
+
+fail() {
+    echo "gpu.sh: error: $*" >&2
+    exit 2
+}
+
 here=$(cd "$(dirname "$0")" && pwd)
-folder=${FOLDER:-runs/gpu}
 device=${DEVICE:-cuda}
+made_with="DEVICE=$device SMALL=${SMALL:-}" # what is tried out is not gone on with
+folder=runs/gpu
+if [ "$made_with" != "DEVICE=cuda SMALL=" ]; then folder=runs/gpu_try; fi
+folder=${FOLDER:-$folder}
 python=${PYTHON:-python3}
 precision=${PRECISION:-bf16} # of the trainings, as in ppo_procgen.sh
 threads=${THREADS:-4}        # of each training, which Procgen uses too
@@ -23,7 +33,10 @@ grace=${GRACE:-25} # for a training to finish its update and save
 resume=
 if [ "${1:-}" = resume ]; then
     resume=yes
-    total=$2
+    total=${2:-}
+    case $total in
+    "" | *[!0-9]*) fail "resume: say for how many seconds, as in gpu.sh resume 180" ;;
+    esac
 fi
 
 kit=(--device "$device")
@@ -43,7 +56,14 @@ trainings=(
 )
 if [ -n "${TRAININGS:-}" ]; then trainings=("${trainings[@]:0:TRAININGS}"); fi
 
+if [ -f "$folder/made_with.txt" ] && [ "$(cat "$folder/made_with.txt")" != "$made_with" ]; then
+    fail "$folder is of $(cat "$folder/made_with.txt"), and this is $made_with; name another FOLDER"
+fi
+if [ "$device" = cuda ] && ! "$python" -c 'import torch; raise SystemExit(not torch.cuda.is_available())'; then
+    fail "torch finds no GPU; DEVICE=cpu SMALL=1 benchmark/gpu.sh tries it out"
+fi
 mkdir -p "$folder"
+echo "$made_with" >"$folder/made_with.txt"
 folder=$(cd "$folder" && pwd)
 exec > >(tee -a "$folder/log.txt") 2>&1
 export PYTHONUNBUFFERED=1

@@ -5,8 +5,8 @@
 
 Each row trains one script by its own main and stops it once three windows of whole updates are timed, or two for a
 profile. The first update doesn't count, since it chooses kernels and fills caches; compiled, nor does the second. A row
-that was begun is not begun again, so after a crash the same command goes on with the next one. Results: speeds.csv and
-profile.csv, a line as soon as it is measured.
+that was begun on this device in this size is not begun again, so after a crash the same command goes on with the next
+one. Results: speeds.csv and profile.csv, a line as soon as it is measured.
 """
 
 import csv
@@ -25,6 +25,7 @@ from typing import Literal
 
 import torch
 import tyro
+from command_line import UserError, one_line_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 PROCGEN = {"env_id": "starpilot", "num_threads": 4}  # which also is the number of Procgen's own threads
@@ -33,7 +34,7 @@ SMALL = {"num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
 
 @dataclass
 class Args:
-    folder: Path = Path("runs/gpu")  # where results go
+    folder: Path | None = None  # where results go: runs/gpu, with --small runs/gpu_try
     group: Literal["plain", "compiled"] = "plain"  # which rows
     device: str = "cuda"  # cpu: to try it out
     small: bool = False  # tiny sizes, to try it out
@@ -41,6 +42,10 @@ class Args:
     limit: float = 25.0  # most seconds of a row
     seconds: float = 3600.0  # most seconds of all rows
     only: tuple[str, ...] = ()  # names of rows; all of the group if empty
+
+    def __post_init__(self):
+        if self.folder is None:
+            self.folder = Path("runs/gpu_try" if self.small else "runs/gpu")
 
 
 @dataclass
@@ -344,6 +349,9 @@ def measure(row: Row, args: Args, limit: float, train=None) -> None:
 
 def measure_all(rows: list[Row], args: Args, train=None) -> None:
     """Measures the rows that were not begun before; scripts leave their run folders in folder/measured."""
+    devices = {row.arguments.get("device", args.device) for row in rows}
+    if "cuda" in devices and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch finds no GPU; `--device cpu --small` tries it out")
     args.folder = args.folder.resolve()
     work = args.folder / "measured"
     work.mkdir(parents=True, exist_ok=True)
@@ -353,18 +361,23 @@ def measure_all(rows: list[Row], args: Args, train=None) -> None:
     end = time.monotonic() + args.seconds
     for row in rows:
         key = f"{row.name}: profile" if row.profile else row.name
-        if key in begun or (args.only and key not in args.only):
+        if args.only and key not in args.only:
+            continue
+        of_row = f"{key}; {row.arguments.get('device', args.device)}{', small' if args.small else ''}"
+        if of_row in begun:
+            print(f"{of_row}: already begun, as {begun_file} says")
             continue
         limit = min(args.limit, end - time.monotonic())
         if limit < 3:
             print(f"no time is left for {key}")
             return
         with open(begun_file, "a", encoding="utf-8") as file:
-            print(key, file=file)
+            print(of_row, file=file)
         measure(row, args, limit, train)
 
 
 if __name__ == "__main__":
-    typed = tyro.cli(Args, description=__doc__)
-    groups = {"plain": plain_rows, "compiled": compiled_rows}
-    measure_all(groups[typed.group](), typed)
+    with one_line_errors():
+        typed = tyro.cli(Args, description=__doc__)
+        groups = {"plain": plain_rows, "compiled": compiled_rows}
+        measure_all(groups[typed.group](), typed)
