@@ -406,6 +406,8 @@ def check(args: Args) -> None:
         raise UserError("--seconds must be above 0, and --warm-up 0 or more")
     if args.processes != 1 and "multigpu" not in args.script:
         raise UserError(f"--processes {args.processes}: {args.script}.py takes only one")
+    if args.output and args.output.is_dir():
+        raise UserError(f"--output {args.output}: is a folder; name a file in it")
     package = "sb3-contrib" if args.script in WITH_MEMORY else "stable-baselines3"
     if args.sb3 and importlib.util.find_spec(package.replace("-", "_")) is None:
         raise UserError(f"{package} is not installed; pip install {package}, or leave it out by --no-sb3")

@@ -129,6 +129,7 @@ def test_sigterm_leaves_nothing_behind(tmp_path):
         (["--script", "pppo"], "--script pppo: unknown; cleanrl/ has "),
         (["--rounds", "0"], "--rounds and --processes: must be 1 or more"),
         (["--processes", "2"], "--processes 2: ppo_numpy.py takes only one"),
+        (["--output", "."], "--output .: is a folder; name a file in it"),
         (["--seconds", "9", "--arguments=--total-timesteps 2048"], "the whole training is over sooner"),
     ],
 )
