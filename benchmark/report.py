@@ -90,7 +90,7 @@ def is_value(value, typed: str) -> bool:
         return True
     try:
         return not isinstance(value, bool | None) and float(value) == float(typed)
-    except ValueError:
+    except (ValueError, TypeError):  # such as of a list
         return False
 
 

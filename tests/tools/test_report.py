@@ -117,6 +117,7 @@ def test_filters_leave_what_has_the_values(report_here, tmp_path):
     report_here("runs", "--only", "env-id=A-v0", "learning_rate=1e-3,7", "seed=2")
     (row,) = tables(tmp_path).values()
     assert (row["environment"], row["variant"], row["return"]) == ("A-v0", "ppo_0.001", "20.00")
+    assert report.is_value([0], "[0]") and not report.is_value([0], "0")
     assert "--only gama=1: write an argument" in report_here("runs", "--only", "gama=1", status=2)[1]
     assert "no run is left" in report_here("runs", "--only", "seed=9", status=2)[1]
 
