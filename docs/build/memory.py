@@ -16,7 +16,7 @@ from pathlib import Path
 
 import blocks
 import numpy as np
-from command_line import one_line_errors
+from command_line import UserError, one_line_errors
 from files import write_atomically
 from gallery import newest
 from kept import RESULTS, kept_runs
@@ -103,7 +103,13 @@ def table() -> str:
         name = task.partition(":")[2].removeprefix("popgym-").removesuffix("-v0")
         name = name.replace("NoVelocity", " without velocities")
         for variant, runs in of_task.items():
-            evaluated = spread([means[run.name] for run in runs]) if task.startswith("no_velocity:") else ""
+            evaluated = ""
+            if task.startswith("no_velocity:"):
+                missing = [run.name for run in runs if run.name not in means]
+                if missing:
+                    where = EVALUATIONS.name
+                    raise UserError(f"{where}: has no {', '.join(missing)}; python docs/build/memory.py evaluate runs")
+                evaluated = spread([means[run.name] for run in runs])
             theirs = TASKS[task] if variant == "a memory" else ""
             steps = f"{runs[0].total:,}"
             rows.append([name, steps, variant, str(len(runs)), spread(results(runs)), evaluated, theirs])
