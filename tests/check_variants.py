@@ -241,7 +241,8 @@ def fix(root: Path) -> None:
 
 
 def propagate(root: Path, name: str, since: str) -> list[str]:
-    """Carries a script's change to its children, and theirs to their children. Returns the conflicts."""
+    """Carries a script's change to its children, and theirs to their children. Returns the conflicts, or what git says
+    where it doesn't have the revision."""
     family = {name}
     conflicts = []
     for child in load(root).values():
@@ -250,7 +251,11 @@ def propagate(root: Path, name: str, since: str) -> list[str]:
         family.add(child.name)
         with tempfile.TemporaryDirectory() as folder:
             old_parent = Path(folder) / "old_parent.py"
-            old_parent.write_text(git(root, "show", f"{since}:cleanrl/{child.parent.name}.py"), "utf-8")
+            words = ["git", "show", f"{since}:cleanrl/{child.parent.name}.py"]
+            shown = subprocess.run(words, cwd=root, capture_output=True, encoding="utf-8")
+            if shown.returncode:  # merged with nothing, all lines would conflict
+                return [*conflicts, f"--since {since}: {shown.stderr.strip()}"]
+            old_parent.write_text(shown.stdout, "utf-8")
             words = ["git", "merge-file", "-p", str(child.path), str(old_parent), str(child.parent.path)]
             merged = subprocess.run(words, capture_output=True, encoding="utf-8")
         if merged.returncode == 0:

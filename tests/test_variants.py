@@ -77,3 +77,13 @@ def test_a_change_of_the_trunk_is_carried_to_all_that_share_the_lines_and_stops_
         assert (copy / f"cleanrl/{name}.py").read_text("utf-8") == before[name].replace(
             LOSS, LOSS.replace("1e-8", "1e-6")
         )
+
+
+def test_since_a_revision_that_git_does_not_have_nothing_is_carried(copy, capsys):
+    before = {path.stem: path.read_text("utf-8") for path in (copy / "cleanrl").glob("*.py")}
+    change(copy, "ppo", LOSS, LOSS.replace("1e-8", "1e-7"))
+    assert check_variants.main(["--propagate", "ppo", "--since", "tpyo"], copy) == 1
+    said = capsys.readouterr().out
+    assert "--since tpyo: fatal" in said and "<<<<<<<" not in said
+    after = {path.stem: path.read_text("utf-8") for path in (copy / "cleanrl").glob("*.py")}
+    assert {name for name in after if after[name] != before[name]} == {"ppo"}
