@@ -15,7 +15,7 @@ machine, since another machine rounds otherwise.
 
 import shlex
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -346,6 +346,10 @@ def main(args: Args) -> int:
         states = ["done", "diverged", "interrupted"] if args.broken else ["done"]
         added = append_runs(made_runs(jobs, suite, states), "ablations", RESULTS)
         print(f"{added} runs added to {RESULTS}")
+        left_out = Counter(job.state for job in jobs if job.state in ("diverged", "interrupted"))
+        if left_out and not args.broken:
+            counts = " and ".join(f"{count} {state}" for state, count in sorted(left_out.items()))
+            print(f"left out: {counts}; --broken keeps what they had")
     elif args.action == "report":
         report(jobs, suite)
     else:

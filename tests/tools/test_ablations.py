@@ -197,8 +197,10 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
     (tmp_path / "ablations" / "core-3.diff").write_text(diff + hunk)
     words = ["--num-seeds", "1", "--env-ids", "CartPole-v1", "--only", "core-3"]
     ablate_here("run", *words, status=1)
-    assert "1 runs added" in ablate_here("keep", *words)[0]
-    assert "1 runs added" in ablate_here("keep", *words, "--broken")[0]
+    stdout, _ = ablate_here("keep", *words)
+    assert "1 runs added" in stdout and "left out: 1 diverged; --broken" in stdout
+    stdout, _ = ablate_here("keep", *words, "--broken")
+    assert "1 runs added" in stdout and "left out" not in stdout
     ablation_tables.report()
     page = (tmp_path / "docs" / "ablations.md").read_text()
     (row,) = [x for x in page.split("### CartPole-v1")[1].split("### ")[0].splitlines() if x.startswith("| [core-3]")]
