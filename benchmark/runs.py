@@ -102,7 +102,8 @@ def planned_steps(arguments: dict) -> int:
 
 def read_config(folder: Path) -> dict:
     """The config.json of a run folder, with the arguments of its last resume if there was one. If a resume changed what
-    the run is, they have one more, changed_on_resume: a run that had them from its first step on is another run.
+    the run is, they have one more, changed_on_resume, which says what it was before: a run that had them from its first
+    step on is another run, and so is one that began otherwise.
     Raises OSError or ValueError if it isn't whole."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if not isinstance(config, dict) or not isinstance(config.get("arguments"), dict) or "script" not in config:
@@ -115,9 +116,24 @@ def read_config(folder: Path) -> dict:
     first = config["arguments"]
     if of_resumes:
         config["arguments"] = of_resumes[-1]
-    if any(identity(one) != identity(first) for one in of_resumes):
-        config["arguments"] = config["arguments"] | {"changed_on_resume": True}
+    changes = changes_of([identity(one) for one in [first, *of_resumes]])
+    if changes:
+        config["arguments"] = config["arguments"] | {"changed_on_resume": changes}
     return config
+
+
+def changes_of(stages: list[dict]) -> str:
+    """What of the arguments changed from one stage of a run to the next, as in "gamma 0.9 to 0.99"."""
+    texts = []
+    for name in sorted({name for stage in stages for name in stage}):
+        values = []
+        for stage in stages:
+            value = stage.get(name, "–")
+            if not values or value != values[-1]:
+                values.append(value)
+        if len(values) > 1:
+            texts.append(f"{name} {' to '.join(map(str, values))}")
+    return "; ".join(texts)
 
 
 # ---------------------------------------------------------------------------------------------------------- Run folders

@@ -97,17 +97,21 @@ def test_what_has_ended_is_what_the_run_recorded(tmp_path, capsys):
 
 def test_a_resume_with_other_arguments_makes_another_run(tmp_path):
     found = []
-    for seed, rate in ((1, 2.0), (2, 1.0)):
-        folder = make_run(tmp_path, [1.0], seed=seed, learning_rate=2.0)
+    for seed, first, rate in ((1, 2.0, 2.0), (2, 2.0, 1.0), (2, 3.0, 1.0)):
+        folder = make_run(tmp_path, [1.0], seed=seed, number=first, learning_rate=first)
         arguments = json.loads((folder / "config.json").read_text())["arguments"]
         resumed = arguments | {"learning_rate": rate, "num_threads": 9, "resume": "runs/x"}
         (folder / "resumed_after_9.json").write_text(
             json.dumps(arguments | {"learning_rate": 5.0} if seed == 2 else resumed)
         )
         (folder / "resumed_after_10.json").write_text(json.dumps(resumed))
-        found.append(runs.run_of_folder(folder).arguments)
-    assert "changed_on_resume" not in found[0] and found[0]["num_threads"] == 9
-    assert found[1]["changed_on_resume"] and found[1]["learning_rate"] == 1.0  # the last of them
+        found.append(runs.run_of_folder(folder))
+    arguments = [run.arguments for run in found]
+    assert "changed_on_resume" not in arguments[0] and arguments[0]["num_threads"] == 9
+    assert arguments[1]["changed_on_resume"] == "learning_rate 2 to 5 to 1"
+    assert arguments[1]["learning_rate"] == 1.0  # the last of them
+    assert found[1].identity != found[2].identity  # it began otherwise
+    assert len(runs.find_runs([tmp_path])) == 3
 
 
 def test_half_a_row_is_left_out(tmp_path):
