@@ -54,9 +54,9 @@ def _mean_difference(b, a, axis):
 
 def _interval(statistic, *samples) -> tuple[float, float, float]:
     """The statistic, a mean or a difference of two, and its 95% interval from 9,999 seeded bootstrap samples; (−inf,
-    inf) with fewer than LEAST_SEEDS values, or with one that is not finite. The 2.5th and 97.5th percentiles would be too narrow for few seeds: these
-    are as far out, in standard errors, as Student's t with Welch's degrees of freedom (Hesterberg 2015, "What Teachers
-    Should Know About the Bootstrap", section 5.3)."""
+    inf) with fewer than LEAST_SEEDS values, or with one that is not finite. The 2.5th and 97.5th percentiles would be
+    too narrow for few seeds: these are as far out, in standard errors, as Student's t with Welch's degrees of freedom
+    (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 5.3)."""
     from scipy.stats import bootstrap, norm, t
 
     samples = [np.asarray(sample, dtype=float) for sample in samples]

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
 from command_line import UserError
 from files import locked, write_atomically
 from runs import ROOT, Run, release
@@ -100,11 +99,12 @@ def _without_kept(runs: list[Run], old, collection: str) -> dict[str, Run]:
     """The runs to add, by name. Says on stderr which it leaves out: those whose names are in the old table, and the
     same run under another name. Ablations have the same run once for each machine."""
     by_name = {row["run"]: row for row in old.to_dict("records")}
+    no_episodes = np.empty(0)
     kept = {}
     if collection != "ablations":
         for row in by_name.values():
             if row["collection"] == collection:
-                kept[_sameness(_run_of_row(row))] = row["run"]
+                kept[_sameness(_run_of_row(row, no_episodes, no_episodes))] = row["run"]
     new = {}
     for run in runs:
         if run.name in by_name:
@@ -125,8 +125,8 @@ def _sameness(run: Run) -> str:
     return json.dumps(run.identity | {"seed": run.seed, "release": run.release or release()}, sort_keys=True)
 
 
-def _run_of_row(row: dict, steps=np.empty(0), returns=np.empty(0)) -> Run:
-    """The run of a row of runs.parquet; without its episodes unless they are given."""
+def _run_of_row(row: dict, steps: np.ndarray, returns: np.ndarray) -> Run:
+    """The run of a row of runs.parquet and its episodes."""
     of_json = {name: json.loads(row[name]) for name in AS_JSON}
     of_row = {name: row[name] for name in PLAIN}
     return Run(

@@ -338,7 +338,8 @@ def compare(args: Compare) -> dict[str, list[list[Run]]]:
     alone = sorted(a.keys() ^ b.keys())
     if alone:
         sides = [f"{environment} (only {'A' if environment in a else 'B'})" for environment in alone]
-        print(f"left out, since only one side has runs there: {', '.join(sides)}", file=sys.stderr)
+        where = ", ".join(sides)
+        print(f"{args.a} and {args.b}: only one side has runs in {where}; they are left out", file=sys.stderr)
     names = [{run.name for runs in side.values() for run in runs} for side in (a, b)]
     if names[0] & names[1]:
         raise UserError(f"{args.a} and {args.b}: both have {min(names[0] & names[1])}; name two sets of runs")

@@ -204,10 +204,10 @@ def test_environments_of_one_side_are_named(tool_here, tmp_path):
 
 
 def test_a_release_is_of_kept_runs(compare_here, tmp_path):
-    make_seeds(tmp_path / "a", BEFORE, env_id="CartPole-v1")
+    make_seeds(tmp_path / "a", BEFORE, env_id="CartPole-v1")  # one side may be kept
     make_seeds(tmp_path / "b", BEFORE, env_id="CartPole-v1", number=2)
     assert "--release 0.2: is of kept runs" in compare_here("a", "b", "--release", "0.2", status=2)
-    words = ["--release", "0.2", "--steps", 900, "--different-schedules", "--only", "env-id=CartPole-v1"]  # one side may be kept
+    words = ["--release", "0.2", "--steps", 900, "--different-schedules", "--only", "env-id=CartPole-v1"]
     assert compare_here("a", "ppo", *words)["CartPole-v1"]["seeds"].startswith("5 ")
 
 
