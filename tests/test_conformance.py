@@ -219,6 +219,12 @@ def test_an_unknown_loss_hides_no_other_row(tmp_path, monkeypatch):
     assert "known where" in found["value loss"]
 
 
+def test_a_clip_that_never_acts_is_not_the_same():
+    rows = details.report(ours.record("ppo", learning_rate=3e-4, max_grad_norm=100.0, **SHORT))
+    others = {row.name: row.verdict for row in rows if row.verdict != "same"}
+    assert others == dict.fromkeys(("gradient clip", "policy loss", "value loss"), "not there")
+
+
 def test_a_reordered_script_of_other_sizes_raises_no_alarm(tmp_path, monkeypatch):
     before = "policy_loss - args.ent_coef * entropy.mean() + args.vf_coef * value_loss"
     after = "args.vf_coef * value_loss + policy_loss - entropy.mean() * args.ent_coef"

@@ -17,6 +17,7 @@ TOLERANCE = 2e-4  # of a step's largest gradient; float32 differs by some 1e-6
 SMALL = 0.02  # a gradient that is smaller is a sum of larger ones that cancel
 MOST = 2  # switches that deviate at once in one part
 UNKNOWN = "like no variant that is known"
+NEVER_CLIPPED = "the clip never acted: raise the learning rate"
 TAGS = {  # of each switch's row
     "time limits": "plus-1", "late resets": "core-1", "done flags": "core-1 core-5", "rewards": "cont-8 cont-9",
     "LSTM": "lstm-3 lstm-5", "advantages": "core-7", "policy loss": "core-8", "old log-probs": "core-8",
@@ -298,6 +299,12 @@ class Search:
                     return fit._replace(in_all=steps is self.every)
         return None
 
+    def clip_acted(self, part, fit: Fit) -> bool:
+        """Whether the loss without its clip has other gradients."""
+        name = f"{part} loss"
+        is_clipped = fit.chosen[name] != "not clipped"
+        return not (is_clipped and self.fit(part, fit.chosen | {name: "not clipped"}, self.every))
+
     def deviations(self, fit: Fit, names) -> list[Row]:
         """Rows of the switches that are not as expected."""
         names = [name for name in names if fit.chosen[name] != self.wanted[name]]
@@ -327,9 +334,12 @@ class Search:
         rows = self.deviations(fit, SWITCHES[part])
         if not fit.in_all:
             rows.append(Row(TAGS[name], name, "differs", f"{UNKNOWN}; known where the ratio is 1 and nothing clipped"))
-        for usual in ("advantages", name) if part == "policy" else (name,):
-            if usual not in [row.name for row in rows]:
-                rows.append(Row(TAGS[usual], usual, "same"))
+        known = [row.name for row in rows]
+        if part == "policy" and "advantages" not in known:
+            rows.append(Row(TAGS["advantages"], "advantages", "same"))
+        if name not in known:
+            acted = self.clip_acted(part, fit)
+            rows.append(Row(TAGS[name], name, "same") if acted else Row(TAGS[name], name, "not there", NEVER_CLIPPED))
         for term, factor in fit.factors.items():
             tag, name, expected = SCALES[term]
             size = factor * (self.replay.hyper["ent_coef"] if term == "entropy" else expected)
@@ -383,6 +393,8 @@ def clip(replay: Replay) -> Row:
         ]
         if all(far(step["gradients"], wanted) < TOLERANCE for step, wanted in zip(replay.steps, clipped)):
             fitting.append(how)
+    if "joint" in fitting and "none" in fitting:
+        return Row("core-11", "gradient clip", "not there", "no gradient was longer than the limit")
     return compare("core-11", "gradient clip", [] if "joint" in fitting else [" or ".join(fitting) or UNKNOWN])
 
 
