@@ -219,6 +219,21 @@ def test_an_unknown_loss_hides_no_other_row(tmp_path, monkeypatch):
     assert "known where" in found["value loss"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "verdicts"),
+    [
+        ("return advantages, advantages + values", "return advantages, 0.5 * advantages + values",
+         {"returns": "not there", "value loss": "differs"}),
+        ("return actions, log_prob, self", "return actions, 0.9 * log_prob, self",
+         {"first ratio": "not there", "advantages of GAE": "not there", "policy loss": "differs"}),
+    ],
+    ids=["returns", "old log-probs"],
+)  # fmt: skip
+def test_what_only_an_unknown_loss_shows_is_not_compared(before, after, verdicts, tmp_path, monkeypatch):
+    rows = details.report(record_of_changed(tmp_path, monkeypatch, before, after))
+    assert {row.name: row.verdict for row in rows if row.verdict != "same"} == verdicts
+
+
 def test_a_clip_that_never_acts_is_not_the_same():
     rows = details.report(ours.record("ppo", learning_rate=3e-4, max_grad_norm=100.0, **SHORT))
     others = {row.name: row.verdict for row in rows if row.verdict != "same"}

@@ -311,7 +311,8 @@ class Search:
         return [Row(TAGS.get(name, "core-5"), name, "differs", fit.chosen[name]) for name in names]
 
     def gae_rows(self, value: Fit | None, policy: Fit | None) -> list[Row]:
-        """Of what both losses contain. Where the two don't have the same, the row says which has it."""
+        """Of what both losses contain. Where the two don't have the same, the row says which has it; where one isn't
+        known, what it alone would show isn't compared."""
         tag, name = "core-5", "advantages and returns"
         if value is None and policy is None:
             return [Row(tag, name, "differs", f"{UNKNOWN}, or both losses are, or the networks aren't the reference's")]
@@ -324,8 +325,16 @@ class Search:
         for row in of_policy:
             if row not in of_value and row.name != "returns":
                 rows.append(row if value is None else row._replace(note=f"for the policy alone: {row.note}"))
-        known = "" if value and policy else f"of the {'value' if value else 'policy'} loss, "
-        return rows or [Row(tag, name, "same", f"{known}in {len(self.every)} steps")]
+        compared = [len(self.every if fit.in_all else self.first) for fit in (value, policy) if fit]
+        note = f"in {min(compared)} steps"
+        if value and policy:
+            return rows or [Row(tag, name, "same", note)]
+        if value:
+            known, unknown, why = "returns", "advantages of GAE", "the policy loss isn't known"
+        else:
+            known, unknown, why = "advantages of GAE", "returns", "the value loss isn't known"
+        rows = rows or [Row(tag, known, "same", note)]
+        return [*rows, Row(tag, unknown, "not there", f"not compared: {why}")]
 
     def loss_rows(self, part, fit: Fit | None) -> list[Row]:
         name = f"{part} loss"
