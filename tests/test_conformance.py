@@ -222,7 +222,7 @@ def test_an_unknown_loss_hides_no_other_row(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("before", "after", "verdicts"),
     [
-        ("return advantages, advantages + values", "return advantages, 0.5 * advantages + values",
+        ("return advantages, advantages + values", "return advantages, advantages.sign() + values",
          {"returns": "not there", "value loss": "differs"}),
         ("return actions, log_prob, self", "return actions, 0.9 * log_prob, self",
          {"first ratio": "not there", "advantages of GAE": "not there", "policy loss": "differs"}),

@@ -203,7 +203,8 @@ def ways_to_observe(replay: Replay, wanted: str, is_centered: bool):
 
 
 def first_ratio(replay: Replay) -> Row:
-    """Whether learning sees what acting saw: then the ratio of a rollout's first minibatch is 1."""
+    """Whether learning sees what acting saw: then the ratio of a rollout's first minibatch is 1, if the log-probs that
+    were kept are those of acting. Only the policy loss shows these."""
     ratios = [1.0]
     chosen = reference.defaults(switches_of(replay))
     for i in range(0, len(replay.steps), replay.per_update):
@@ -371,11 +372,14 @@ class Search:
         note = "not the sum of the policy's and the value's gradients"
         return [compare("core-10", "shared layers", [] if worst <= TOLERANCE else [note])]
 
-    def rows(self) -> list[Row]:
-        """Of what makes a step's gradients."""
+    def explain_both(self) -> tuple[Fit | None, Fit | None]:
+        """The value's loss and the policy's."""
         value = self.explain("value", self.wanted)
         start = self.wanted | {name: value.chosen[name] for name in SWITCHES["both"]} if value else self.wanted
-        policy = self.explain("policy", start)
+        return value, self.explain("policy", start)
+
+    def rows(self, value: Fit | None, policy: Fit | None) -> list[Row]:
+        """Of what makes a step's gradients."""
         rows = self.gae_rows(value, policy) + self.loss_rows("policy", policy) + self.loss_rows("value", value)
         if value and policy and value.in_all and policy.in_all:
             rows += self.shared_rows(value, policy)
@@ -454,4 +458,11 @@ def report(record: dict) -> list[Row]:
         rows += [first_ratio(replay), *stored_actions(replay)]
     unknown["the observations aren't known"] = not replay.inputs_known
     why = [says for says, is_so in unknown.items() if is_so]
-    return rows + ([Row("core-5 to core-10", "gradients", "not there", why[0])] if why else Search(replay).rows())
+    if why:
+        return [*rows, Row("core-5 to core-10", "gradients", "not there", why[0])]
+    search = Search(replay)
+    value, policy = search.explain_both()
+    if policy is None:  # then nothing says that the log-probs are those of acting
+        unsure = Row("core-8", "first ratio", "not there", "the policy loss isn't known: old log-probs?")
+        rows = [unsure if row == Row("core-8", "first ratio", "same") else row for row in rows]
+    return rows + search.rows(value, policy)
