@@ -222,7 +222,7 @@ def test_an_unknown_loss_hides_no_other_row(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("before", "after", "verdicts"),
     [
-        ("return advantages, advantages + values", "return advantages, advantages.sign() + values",
+        ("return advantages, advantages + values", "return advantages, np.sign(advantages) + values",
          {"returns": "not there", "value loss": "differs"}),
         ("return actions, log_prob, self", "return actions, 0.9 * log_prob, self",
          {"first ratio": "not there", "advantages of GAE": "not there", "policy loss": "differs"}),
@@ -258,6 +258,14 @@ def test_the_script_of_the_environments_has_ends_and_limits_at_the_borders_too()
         assert ends[:, :-1].any()
         assert ends[:, -1].any()
     assert len(np.unique(replayed.vectors[0])) == scripted.HYPER["num_envs"] * scripted.HYPER["num_steps"]
+
+
+@pytest.mark.parametrize("name", ["ppo", "ppo_continuous_action"])
+def test_passes_that_are_no_acting_raise_no_alarm(name):
+    record = ours.record(name, **SHORT)
+    record["acted"] = [record["acted"][0], record["acted"][5], *record["acted"]]  # say for values at limits
+    rows = details.report(record)
+    assert [(row.name, row.verdict) for row in rows if row.verdict != "same"] == [("observations", "not there")]
 
 
 def with_nan(record, parts, begin, end, of="value"):

@@ -165,12 +165,17 @@ def adam(replay: Replay) -> Row:
 
 def observations(replay: Replay) -> Row:
     """What the policy saw when it acted: raw or normalized, and how."""
-    tag, acted = "atari-9 cont-6 cont-7", np.array(replay.record["acted"][: replay.U * replay.T])
+    tag, count = "atari-9 cont-6 cont-7", replay.U * replay.T
+    passes = np.array(replay.record["acted"])
+    acted = passes[:count]
     replay.inputs_known = True
-    if acted.shape != replay.final.shape:
-        replay.see(replay.raw, replay.final)
-        return Row(tag, "observations", "not there", "acting isn't recorded: taken for raw")
     wanted = "normalized" if replay.record.get("normalizes") else "raw"
+    # After the last step comes at most the pass for the value of what follows; more are no steps, say values at limits
+    if acted.shape != replay.final.shape or len(passes) > count + 1:
+        inputs, means, roots = next(ways_to_observe(replay, wanted, True))[1]
+        final = (replay.final - means[1:]) / roots[1:]
+        replay.see(inputs, final if wanted == "raw" else final.clip(-10, 10))
+        return Row(tag, "observations", "not there", f"acting isn't known: taken for {wanted}")
     for way, (inputs, means, roots) in ways_to_observe(replay, wanted, acted.min() < 0):
         if np.abs(inputs[:-1] - acted).max() < 1e-3:  # the first that fits has the fewest deviations
             limit = np.abs(inputs).max()
