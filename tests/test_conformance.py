@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -291,6 +292,23 @@ def test_a_record_with_nan_says_where_the_first_one_is(recorded):
     assert [row.name for row in differing] == ["numbers"]
     assert differing[0].note.endswith(f"gradient of value.0.weight in step {last - 7} of {last}")
     assert "value loss" not in [row.name for row in rows]
+
+
+def test_a_training_that_nan_would_stop_says_where_the_first_one_is(tmp_path, monkeypatch, capsys):
+    after = "float('nan') * policy_loss - args.ent_coef * entropy"
+    record = partial(record_of_changed, tmp_path, monkeypatch, "policy_loss - args.ent_coef * entropy", after)
+    results = check.check_record(SimpleNamespace(record=record))
+    assert [one.what for one in results] == ["training: numbers"]
+    assert results[0].note.endswith("the gradient of policy.0.weight in step 1")
+    assert capsys.readouterr().err == ""  # no traceback
+
+
+def test_an_error_of_many_lines_costs_one_row(capsys):
+    def record():
+        raise ValueError("first\nsecond")
+
+    assert check.check_record(SimpleNamespace(record=record))[0].note == "ValueError: first"
+    assert "second" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("part", ["unclipped", "gradients", "weights"])

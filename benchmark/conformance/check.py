@@ -19,6 +19,7 @@ from typing import NamedTuple
 import details
 import reference
 import vectors
+from replay import NotFinite
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -87,11 +88,11 @@ def check_case(adapter, case, option="", arguments=None) -> Result:
         away = vectors.distance(got, case["expected"])
     except NotImplementedError as error:
         return Result(case["name"], option, "not there", str(error), {})
-    except vectors.WrongNames as error:
+    except (vectors.WrongNames, NotFinite) as error:
         return Result(case["name"], option, "differs", str(error), {})
     except Exception as error:  # of other people's code
         traceback.print_exc()
-        return Result(case["name"], option, "differs", f"{type(error).__name__}: {error}", {})
+        return Result(case["name"], option, "differs", one_line(error), {})
     if math.isnan(away):
         return Result(case["name"], option, "differs", "NaN", {})
     if away < TOLERANCE:
@@ -100,12 +101,19 @@ def check_case(adapter, case, option="", arguments=None) -> Result:
     return Result(case["name"], option, "differs", f"by {away:.2g}: {says}".removesuffix(": "), found)
 
 
+def one_line(error: Exception) -> str:
+    """What the error is, for a row."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
 def check_record(adapter, option="", arguments=None) -> list[Result]:
     try:
         rows = details.report(adapter.record(**arguments or {}))
+    except NotFinite as error:
+        rows = [details.Row("", "numbers", "differs", str(error))]
     except Exception as error:
         traceback.print_exc()
-        return [Result("training", option, "differs", f"{type(error).__name__}: {error}", {})]
+        return [Result("training", option, "differs", one_line(error), {})]
     results = []
     for row in rows:
         found = {} if row.verdict == "not there" else {row.name: "same" if row.verdict == "same" else row.note}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import reference
-from replay import Replay
+from replay import Replay, broken_part
 
 TOLERANCE = 2e-4  # of a step's largest gradient; float32 differs by some 1e-6
 SMALL = 0.02  # a gradient that is smaller is a sum of larger ones that cancel
@@ -428,12 +428,10 @@ def zero_grad(replay: Replay) -> Row:
 
 def first_broken(replay: Replay) -> str:
     """Where NaN or infinity is recorded first, or nothing."""
-    parts = {"unclipped": "gradient", "gradients": "clipped gradient", "weights": "new value"}
     for i, step in enumerate(replay.steps):
-        for part, says in parts.items():
-            for name, x in step[part].items():
-                if not np.isfinite(x).all():
-                    return f"the {says} of {name} in step {i + 1} of {len(replay.steps)}"
+        part = broken_part(step)
+        if part:
+            return f"{part} in step {i + 1} of {len(replay.steps)}"
     return ""
 
 

@@ -23,6 +23,20 @@ import reference
 from scripted import SHOWN, mask_of, one_hot
 
 
+class NotFinite(Exception):
+    """NaN or infinity in a training."""
+
+
+def broken_part(step: dict) -> str:
+    """Where a step of the optimizer has NaN or infinity first, or nothing."""
+    parts = {"unclipped": "gradient", "gradients": "clipped gradient", "weights": "new value"}
+    for part, says in parts.items():
+        for name, x in step[part].items():
+            if not np.isfinite(x).all():
+                return f"the {says} of {name}"
+    return ""
+
+
 class Replay:
     def __init__(self, record: dict):
         self.record = record

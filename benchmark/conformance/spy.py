@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from replay import NotFinite, broken_part
 
 
 def numbers(tensor):
@@ -63,6 +64,9 @@ class Spy:
         if self.actions is not None:
             self.step["actions"] = numbers(self.actions)
         self.steps.append(self.step)
+        part = broken_part(self.step)
+        if part:  # before the network's own checks stop the training somewhere else
+            raise NotFinite(f"NaN or infinity, first in {part} in step {len(self.steps)}")
         self.begin()
 
     def record(self, hyper, logs, kind="discrete", **more):
