@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from command_line import UserError, one_line_errors
 
 FOLDER = Path(__file__).parents[1] / "benchmark" / "conformance"
@@ -23,6 +24,7 @@ import ours_pictures  # noqa: E402
 import replay  # noqa: E402
 import scripted  # noqa: E402
 import second_source  # noqa: E402
+import spy  # noqa: E402
 import vectors  # noqa: E402
 
 CASES = vectors.load()
@@ -198,8 +200,47 @@ def test_a_difference_is_named(before, after, detail, says, tmp_path, monkeypatc
 
 
 def test_parameters_that_the_optimizer_lacks_are_seen(tmp_path, monkeypatch):
-    found = changed(tmp_path, monkeypatch, "list(agent.parameters())", "list(agent.actor.parameters())")
+    with pytest.warns(UserWarning, match=r"value\.2\.bias"):
+        found = changed(tmp_path, monkeypatch, "list(agent.parameters())", "list(agent.actor.parameters())")
     assert found["Adam's ε"].endswith("value.2.bias: never moved, does the optimizer have them?")
+
+
+class Small(torch.nn.Module):
+    """A network of two layers, of which the first may be left unnamed."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.policy, self.value = torch.nn.LayerNorm(3), torch.nn.Linear(3, 2), torch.nn.Linear(3, 1)
+
+    def named(self):
+        return spy.layers("policy", self.policy) | spy.layers("value", self.value)
+
+
+def test_parameters_that_are_trained_but_not_named_are_told(recorded):
+    model = Small()
+    watching = spy.Spy(torch.optim.Adam(model.parameters()), model.named(), model.policy)
+    model.policy(model.norm(torch.ones(1, 3))).sum().backward()
+    others = watching.record(scripted.HYPER, [])["others"]
+    assert others == ["unnamed (3,)", "unnamed (3,)"]
+    rows = {row.name: row for row in details.report(with_longer_gradients(recorded) | {"others": others})}
+    assert "unnamed (3,)" in rows["networks"].note
+    assert rows["gradient clip"].verdict == "not there"
+
+
+def with_longer_gradients(record):
+    """As if other parameters made the norm longer, and the clipped gradients shorter."""
+    steps = []
+    for step in record["steps"]:
+        shorter = {name: 0.9 * gradient for name, gradient in step["gradients"].items()}
+        steps.append(step | {"gradients": shorter})
+    return record | {"steps": steps}
+
+
+def test_a_network_that_is_never_called_costs_one_line():
+    model = Small()
+    watching = spy.Spy(torch.optim.Adam(model.parameters()), model.named(), model.policy)
+    with pytest.raises(UserError, match="never called with gradients"):
+        check.check_record(SimpleNamespace(record=lambda: watching.record(scripted.HYPER, [])))
 
 
 def test_layers_that_one_loss_does_not_reach_are_seen(tmp_path, monkeypatch):

@@ -109,6 +109,8 @@ def one_line(error: Exception) -> str:
 def check_record(adapter, option="", arguments=None) -> list[Result]:
     try:
         rows = details.report(adapter.record(**arguments or {}))
+    except UserError:
+        raise
     except NotFinite as error:
         rows = [details.Row("", "numbers", "differs", str(error))]
     except Exception as error:

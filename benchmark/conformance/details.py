@@ -413,6 +413,8 @@ def clip(replay: Replay) -> Row:
             fitting.append(how)
     if "joint" in fitting and "none" in fitting:
         return Row("core-11", "gradient clip", "not there", "no gradient was longer than the limit")
+    if not fitting and replay.record.get("others"):
+        return Row("core-11", "gradient clip", "not there", "parameters that aren't named count in the norm")
     return compare("core-11", "gradient clip", [] if "joint" in fitting else [" or ".join(fitting) or UNKNOWN])
 
 

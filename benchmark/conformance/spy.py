@@ -1,9 +1,11 @@
 """For adapters of torch libraries: what an optimizer and a network see, through torch's public hooks."""
 
+import warnings
 from functools import partial
 
 import numpy as np
 import torch
+from command_line import UserError
 from replay import NotFinite, broken_part
 
 
@@ -23,6 +25,14 @@ class Spy:
         self.acted = []
         self.learned = None
         self.actions = None
+        trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        others = [name for name, parameter in named.items() if not any(parameter is other for other in trained)]
+        if others:
+            warnings.warn(f"the spy's optimizer doesn't have {', '.join(others)}", stacklevel=2)
+        self.unnamed = []
+        for parameter in trained:
+            if not any(parameter is other for other in named.values()):
+                self.unnamed.append(f"unnamed {tuple(parameter.shape)}")
         self.initial = {name: numbers(parameter) for name, parameter in named.items()}
         self.begin()
         for name, parameter in named.items():
@@ -70,11 +80,17 @@ class Spy:
         self.begin()
 
     def record(self, hyper, logs, kind="discrete", **more):
-        """What an adapter's record() returns."""
+        """What an adapter's record() returns. Raises UserError if the network saw no minibatch."""
+        if self.learned is None:
+            raise UserError(
+                "the spy's network was never called with gradients; give the spy a module that is called as "
+                "module(observations)"
+            )
         acted = []  # not the observations of whole rollouts, and those that are asked for a value again once
         for rows in self.acted:
             if len(rows) == hyper["num_envs"] and not (acted and np.array_equal(rows, acted[-1])):
                 acted.append(rows)
+        more["others"] = more.get("others") or self.unnamed
         what = {"kind": kind, "hyper": hyper, "logs": logs, "initial": self.initial, "steps": self.steps}
         return what | {"acted": acted} | more
 
