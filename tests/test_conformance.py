@@ -174,6 +174,7 @@ def changed(*arguments, **options):
         ("torch.randperm(args.batch_size", "torch.arange(args.batch_size", "minibatches", "always the same"),
         ("if args.anneal_lr:", "if not args.anneal_lr:", "learning rate", "constant"),
         ("eps=1e-5", "eps=1e-8", "Adam's ε", "1e-08"),
+        ("torch.optim.Adam(", "torch.optim.AdamW(", "Adam's ε", "not Adam"),
         ("evaluate_actions(mb.obs", "evaluate_actions(1.5 * mb.obs", "first ratio", "0."),
         ("                optimizer.zero_grad()\n", "", "zero_grad", "missing"),
         ("nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)",
