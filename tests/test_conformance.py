@@ -96,6 +96,10 @@ def misspelt_gradients(got):
     return {"steps": [{"gradient": {}, "weights": step["weights"]} for step in got["steps"]]}
 
 
+def one_parameter(got):
+    return {"steps": [{"weights": {"policy.0.weight": step["weights"]["policy.0.weight"]}} for step in got["steps"]]}
+
+
 def weights_by_other_names(got):
     return {"steps": [{"weights": {"actor.weight": 0.0}} for step in got["steps"]]}
 
@@ -111,9 +115,13 @@ def weights_by_other_names(got):
         ("GAE, true ends", lambda got: tuple(got.values())),
         ("update, Discrete", misspelt_gradients),
         ("update, Discrete", weights_by_other_names),
+        ("update, Discrete", one_parameter),
+        ("update, Discrete", lambda got: {"steps": got["steps"][1:]}),
+        ("update, Discrete", lambda got: {"steps": None}),
+        ("GAE, true ends", lambda got: {name: x.T for name, x in got.items()}),
     ],
 )
-def test_nan_and_unknown_names_differ(name, change, monkeypatch, capsys):
+def test_nan_and_other_forms_differ(name, change, monkeypatch, capsys):
     monkeypatch.setattr(check, "explain", None)  # no variant is looked for, which would take long
     case = next(case for case in CASES if case["name"] == name)
     adapter = SimpleNamespace(**{case["call"]: lambda i: change(vectors.answer(case))})
@@ -134,6 +142,25 @@ def test_a_part_may_be_left_out_and_steps_may_be_a_spys(name, change):
     case = next(case for case in CASES if case["name"] == name)
     adapter = SimpleNamespace(**{case["call"]: lambda i: change(vectors.answer(case))})
     assert check.check_case(adapter, case).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("change", "seen"),
+    [
+        (lambda got: {"steps": got["steps"]}, {"value loss", "gradient clip", "Adam's ε"}),
+        (lambda got: {"first_step": {"value_loss": got["first_step"]["value_loss"]}}, {"value loss"}),
+        (lambda got: {"first_step": {"entropy": got["first_step"]["entropy"]}}, set()),
+    ],
+    ids=["steps", "value loss", "entropy"],
+)
+def test_only_what_is_compared_is_the_same(change, seen):
+    case = next(case for case in CASES if case["name"] == "update, Discrete")
+    adapter = SimpleNamespace(update=lambda i: change(vectors.answer(case)))
+    result = check.check_case(adapter, case)
+    interesting = {"value loss", "gradient clip", "Adam's ε"}
+    assert result.verdict == "same"
+    assert interesting & set(result.found) == seen
+    assert all(name in result.note for name in interesting - seen)
 
 
 # ---------------------------------------------------------------------------------------------------------- The scripts

@@ -120,33 +120,42 @@ def load() -> list[dict]:
     return [case | {"inputs": arrays(case["inputs"]), "expected": arrays(case["expected"])} for case in cases]
 
 
-class WrongNames(Exception):
-    """A result isn't a dict of the names that are compared."""
+class WrongForm(Exception):
+    """A result hasn't the names, the shapes or the number of steps that are compared."""
 
 
 def check_names(got, wanted: dict) -> None:
-    """Raises WrongNames if `got` has a name that isn't wanted, or none that is."""
+    """Raises WrongForm if `got` has a name that isn't wanted, or none that is, or only some parameters."""
     names = ", ".join(wanted)
     if not isinstance(got, dict):
-        raise WrongNames(f"gives a {type(got).__name__}; needed is a dict of {names}")
+        raise WrongForm(f"gives a {type(got).__name__}; needed is a dict of {names}")
     unknown = set(got) - set(wanted)
     if "gradients" in wanted:
         unknown -= ALSO_IN_STEPS
     if unknown or not set(got) & set(wanted):
-        raise WrongNames(f"gives {', '.join(map(str, got)) or 'an empty dict'}; the names are {names}")
+        raise WrongForm(f"gives {', '.join(map(str, got)) or 'an empty dict'}; the names are {names}")
+    missing = set(wanted) - set(got)
+    if missing and "policy.0.weight" in wanted:
+        raise WrongForm(f"gives no {', '.join(sorted(missing))}; needed are all parameters")
 
 
 def distance(got, wanted) -> float:
     """The largest difference, in units of the largest number wanted; NaN if `got` has one. Arrays of one dict are
-    measured together. `got` may leave some out; if it has others, that raises WrongNames."""
+    measured together. `got` may leave some out, but no parameters; anything else raises WrongForm."""
     if isinstance(wanted, list):
-        return float(np.max([distance(one, other) for one, other in zip(got, wanted, strict=True)]))
+        if not isinstance(got, (list, tuple)):
+            raise WrongForm(f"gives a {type(got).__name__}; needed is a list of {len(wanted)} steps")
+        if len(got) != len(wanted):
+            raise WrongForm(f"gives {len(got)} steps; needed are {len(wanted)}")
+        return float(np.max([distance(one, other) for one, other in zip(got, wanted)]))
     check_names(got, wanted)
     wanted = {name: wanted[name] for name in wanted if name in got}
     if isinstance(next(iter(wanted.values())), (dict, list)):
         return float(np.max([distance(got[name], wanted[name]) for name in wanted]))
-    if any(np.shape(got[name]) != np.shape(wanted[name]) for name in wanted):
-        return np.inf
+    for name in wanted:
+        shape, needed = tuple(np.shape(got[name])), np.shape(wanted[name])
+        if shape != needed:
+            raise WrongForm(f"{name} has shape {shape}, needed is {needed}")
     largest = max(np.abs(wanted[name]).max() for name in wanted)
     # np.max and not max, which drops NaN
     return float(np.max([np.abs(got[name] - wanted[name]).max() for name in wanted]) / largest)
