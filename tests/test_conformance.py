@@ -330,12 +330,20 @@ def test_the_script_of_the_environments_has_ends_and_limits_at_the_borders_too()
     assert len(np.unique(replayed.vectors[0])) == scripted.HYPER["num_envs"] * scripted.HYPER["num_steps"]
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo_continuous_action"])
-def test_passes_that_are_no_acting_raise_no_alarm(name):
-    record = ours.record(name, **SHORT)
+@pytest.mark.parametrize(
+    ("name", "normalizes", "unknown"),
+    [
+        ("ppo", "", ["observations"]),
+        ("ppo_continuous_action", "observations and rewards", ["observations"]),
+        ("ppo_continuous_action", "", ["observations", "first ratio", "gradients"]),
+    ],
+    ids=["raw", "normalized", "normalized, but taken for raw"],
+)
+def test_passes_that_are_no_acting_raise_no_alarm(name, normalizes, unknown):
+    record = ours.record(name, **SHORT) | {"normalizes": normalizes}
     record["acted"] = [record["acted"][0], record["acted"][5], *record["acted"]]  # say for values at limits
     rows = details.report(record)
-    assert [(row.name, row.verdict) for row in rows if row.verdict != "same"] == [("observations", "not there")]
+    assert {row.name: row.verdict for row in rows if row.verdict != "same"} == dict.fromkeys(unknown, "not there")
 
 
 def with_nan(record, parts, begin, end, of="value"):

@@ -458,14 +458,19 @@ def report(record: dict) -> list[Row]:
     broken = first_broken(replay)
     if broken:  # all that is computed from it would differ too
         return [*rows, Row("", "numbers", "differs", f"NaN or infinity, first in {broken}")]
-    rows += [adam(replay), observations(replay), zero_grad(replay), clip(replay)]
+    acting = observations(replay)
+    rows += [adam(replay), acting, zero_grad(replay), clip(replay)]
     unknown = {
         "some parameters are shared, or aren't the reference's": of_networks.verdict == "differs",
         "the number of steps isn't the same in all rollouts": len(replay.steps) % (replay.U * replay.hyper["epochs"]),
         "minibatches aren't known": any(min(batch) < 0 for batch in replay.minibatches),
     }
     if not any(unknown.values()):
-        rows += [first_ratio(replay), *stored_actions(replay)]
+        ratio = first_ratio(replay)
+        if acting.verdict == "not there" and ratio.verdict == "differs":  # what it was taken for is wrong
+            ratio = ratio._replace(verdict="not there", note="acting isn't known")
+            replay.inputs_known = False
+        rows += [ratio, *stored_actions(replay)]
     unknown["the observations aren't known"] = not replay.inputs_known
     why = [says for says, is_so in unknown.items() if is_so]
     if why:
