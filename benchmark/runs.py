@@ -109,7 +109,10 @@ def read_config(folder: Path) -> dict:
     if not isinstance(config, dict) or not isinstance(config.get("arguments"), dict) or "script" not in config:
         raise ValueError("config.json isn't that of a script")
     resumes = sorted(folder.glob("resumed_after_*.json"), key=lambda path: int(path.stem.rpartition("_")[2]))
-    of_resumes = [json.loads(path.read_text(encoding="utf-8")) for path in resumes]
+    of_resumes = []
+    for path in resumes:
+        with contextlib.suppress(ValueError):  # cut short by a full disk; that resume ended before its first update
+            of_resumes.append(json.loads(path.read_text(encoding="utf-8")))
     missing = {"exp_name", "env_id", "seed", "total_timesteps", "num_envs", "num_steps"} - config["arguments"].keys()
     if missing:
         raise ValueError(f"config.json has no {', '.join(sorted(missing))}")

@@ -114,6 +114,12 @@ def test_a_resume_with_other_arguments_makes_another_run(tmp_path):
     assert len(runs.find_runs([tmp_path])) == 3
 
 
+def test_a_resume_of_which_a_full_disk_left_an_empty_file_is_left_out(tmp_path):
+    folder = make_run(tmp_path, [1.0])
+    (folder / "resumed_after_9.json").touch()
+    assert "changed_on_resume" not in runs.run_of_folder(folder).arguments
+
+
 def test_half_a_row_is_left_out(tmp_path):
     folder = make_run(tmp_path, [1.0, 2.0, 3.0])
     text = (folder / "episodes.csv").read_text()
