@@ -43,7 +43,7 @@ COMPARISONS = {
         "ppo_continuous_action", "ppo_continuous_action_numpy", release="0.3"
     ),
     "ppo_atari_bf16_against_fp32": Compare(
-        "fp32", "ppo_atari", only=["env-id=BreakoutNoFrameskip-v4"], steps=2_400_000
+        "fp32", "ppo_atari", only=["env-id=BreakoutNoFrameskip-v4"], steps=3_400_000
     ),
     "bf16_against_fp32": Compare("fp32", "ppo_atari_envpool", steps=2_000_000, release="0.2", different_schedules=True),
 }
