@@ -8,7 +8,8 @@
 #SBATCH --signal=TERM@120
 trap : TERM
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}" # srun does not take it from the job
-# Slurm signals only the first process of the step. It is this bash, which passes the signal on; bash remembers the status
+# Slurm signals only the first process of the step: this bash, which passes the signal on. That ends its first wait; the
+# second gives the status.
 step='"$@" &
     trap "trap : TERM; kill -TERM 0" TERM
     wait $!
