@@ -3,7 +3,7 @@
 # nothing was chosen.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-trap "exit 143" TERM # when the sweep, which Slurm signals too, has ended
+trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
 options="--total-timesteps 300000 --num-envs 16 --num-minibatches 8 --learning-rate 1e-3 --checkpoints 1"
 tasks="popgym:popgym-RepeatPreviousEasy-v0 popgym:popgym-CountRecallEasy-v0 popgym:popgym-PositionOnlyCartPoleEasy-v0"
 status=0

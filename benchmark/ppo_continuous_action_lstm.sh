@@ -3,7 +3,7 @@
 # four stacked observations. Ten seeds, on which nothing was chosen; three of HalfCheetah.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-trap "exit 143" TERM # when the sweep, which Slurm signals too, has ended
+trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
 export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
 stacked="ppo_continuous_action.py --exp-name ppo_continuous_action_stacked --env-kwargs '{\"stack\": 4}'"
 status=0

@@ -4,7 +4,7 @@
 # Pusher-v4, the sixth, needs an older MuJoCo: see docs/ppo_continuous_action_numpy.md.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-trap "exit 143" TERM # when the sweep, which Slurm signals too, has ended
+trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
 status=0
 python benchmark/sweep.py --command "python cleanrl/ppo_continuous_action_numpy.py" --num-seeds 10 \
     --env-ids HalfCheetah-v4 Hopper-v4 InvertedPendulum-v4 Humanoid-v4 "$@" || status=$?

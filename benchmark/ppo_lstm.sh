@@ -3,7 +3,7 @@
 # on which nothing was chosen.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-trap "exit 143" TERM # when the sweep, which Slurm signals too, has ended
+trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
 export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
 options="--total-timesteps 100000 --num-envs 8 --num-steps 128 --num-minibatches 8 --update-epochs 20 --checkpoints 1 \
     --learning-rate 2e-3 --gamma 0.995 --anneal-clip --ent-coef 0 --max-grad-norm 0.2 --no-clip-vloss \

@@ -2,7 +2,7 @@
 # The runs behind the table of docs/ppo_numpy.md: three environments, twenty seeds, and Taxi-v4, three.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-trap "exit 143" TERM # when the sweep, which Slurm signals too, has ended
+trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
 status=0
 python benchmark/sweep.py --command "python cleanrl/ppo_numpy.py" --num-seeds 20 \
     --env-ids CartPole-v1 Acrobot-v1 MountainCar-v0 "$@" || status=$?

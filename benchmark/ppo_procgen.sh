@@ -3,7 +3,7 @@
 # 200 levels, with levels that training never saw as the test set (levels.csv).
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
-trap "exit 143" TERM # when the sweep, which Slurm signals too, has ended
+trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
 status=0
 python benchmark/sweep.py --command "python cleanrl/ppo_procgen.py --precision bf16" --num-seeds 3 \
     --env-ids starpilot bossfight bigfish "$@" || status=$?

@@ -103,6 +103,7 @@ def test_a_shell_script_passes_the_signal_on(slurm, here, script):
         subprocess.run(["scancel", "--signal=TERM", f"{number}_0"], env=slurm, timeout=3)
     wait_until(has_ended(slurm, number), 240)
     (run,) = Path().glob("runs/*__*")
-    assert "resumed from update" in Path(f"slurm-{number}_0.out").read_text()  # before the first checkpoint but one
+    text = Path(f"slurm-{number}_0.out").read_text()
+    assert "resumed from update" in text and "resumed from update 0\n" not in text  # it saved when it was told to stop
     assert steps_of(run) == list(range(512, 20481, 512))
     assert job_of(slurm, f"{number}_0")["Restarts"] == "1"
