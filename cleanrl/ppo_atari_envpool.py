@@ -304,7 +304,7 @@ def train(args: Args, run: "Run") -> None:
     log_probs = torch.zeros((T, N), device=device)
     acted_values = torch.zeros((T, N), device=device)
     rewards = np.zeros((T, N), np.float32)
-    dones = np.zeros((T, N), np.float32)
+    dones = np.zeros((T, N), np.float32)  # dones[t]: obs[t] is the first of an episode
 
     for update, fresh_episodes in run.updates():
         # Anneal
@@ -322,7 +322,7 @@ def train(args: Args, run: "Run") -> None:
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):  # outermost: it keeps bf16 weights
             for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
-                obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate uses only these
+                obs[step] = torch.from_numpy(next_obs)  # change obs in VectorEnv or Agent: --evaluate uses only these
                 dones[step] = next_done
                 actions[step], log_probs[step], acted_values[step] = agent.get_action_and_value(obs[step], noise[step])
                 next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step].cpu().numpy())
@@ -357,6 +357,7 @@ def train(args: Args, run: "Run") -> None:
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11] gradient's norm
                 optimizer.step()
+                # Metrics may be numbers, or tensors with a gradient
                 logged.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_metrics.items()})
             epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[epoch_start:]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3] early stop

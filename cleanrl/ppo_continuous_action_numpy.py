@@ -88,6 +88,9 @@ class Args:
 
 
 # ---------------------------------------------------------------------------------------------------------- Environment
+INFOS = ()  # names of infos that an edit of VectorEnv reads, such as ("success",); all others are dropped
+
+
 def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     """One environment whose observations are vectors of numbers; a Dict or Tuple of numbers is flattened to one."""
     options = json.loads(args.env_kwargs)
@@ -96,7 +99,7 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     env = make_simulator(args.env_id, options)  # gym.make, for other packages' ids too
     env = gym.wrappers.RecordEpisodeStatistics(env, stats_key="recorded")  # the logged return; wrap rewards after it
     check_spaces(env)  # your wrappers that change spaces go above here; those that end episodes, above the statistics
-    if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
+    if env.observation_space != gym.spaces.flatten_space(env.observation_space):
         env = gym.wrappers.FlattenObservation(env)
     return env
 
@@ -164,39 +167,33 @@ class VectorEnv:
         each episode that ended."""
         actions = actions.reshape(-1, *self.action_space.shape)
         actions = actions.clip(self.action_space.low, self.action_space.high)  # [cont-5] clipped, but not in the loss
-        observations, rewards, terminated, truncated, last_obs, episodes = step_vector(self.vector, actions)
+        observations, rewards, terminated, truncated, infos = step_vector(self.vector, actions)
         dones = (terminated | truncated).astype(np.float32)
         if self.update_statistics:
             self.obs_statistics.update(observations)
             self.discounted_returns = self.gamma * self.discounted_returns + rewards
             self.return_statistics.update(self.discounted_returns)
             self.discounted_returns *= 1.0 - dones  # at time limits as well as at true ends
+            # One number to look at, which a NaN or infinity among the newest values has reached
             if not math.isfinite(self.obs_statistics.mean.dot(self.obs_statistics.mean) + self.return_statistics.var):
                 return observations.astype(np.float32), rewards, dones, {}, []  # run.note ends the run
         scaled = rewards / np.sqrt(self.return_statistics.var + 1e-8)  # [cont-8] scaled rewards
         rewards = scaled.clip(-10.0, 10.0)  # [cont-9] clipped rewards
-        truncated_obs = {i: self.normalize(x) for i, x in last_obs.items() if not terminated[i]}
-        return self.normalize(observations), rewards, dones, truncated_obs, episodes
+        truncated_obs = {}
+        if "final_obs" in infos:  # an episode ended
+            for i in np.flatnonzero(truncated & ~terminated):
+                truncated_obs[i] = self.normalize(infos["final_obs"][i])
+        return self.normalize(observations), rewards, dones, truncated_obs, get_episodes(infos)
 
     def state_dict(self) -> dict:
-        """The statistics, and what NormalizeObservation and NormalizeReward, if make_env uses them, know."""
-        state = {}
-        for name in ("obs_rms", "return_rms"):
-            if all(self.vector.call("has_wrapper_attr", name)):
-                state[name] = [(x.mean.tolist(), x.var.tolist(), x.count) for x in self.vector.get_attr(name)]
         observations = self.obs_statistics.state_dict()
-        return {"observations": observations, "returns": self.return_statistics.state_dict(), "wrappers": state}
+        returns = self.return_statistics.state_dict()
+        return {"observations": observations, "returns": returns, "wrappers": get_wrapper_statistics(self.vector)}
 
     def load_state_dict(self, state: dict) -> None:
         self.obs_statistics.load_state_dict(state["observations"])
         self.return_statistics.load_state_dict(state["returns"])
-        for name, saved in state["wrappers"].items():
-            running = list(self.vector.get_attr(name))
-            for i, x in enumerate(running):
-                mean, var, x.count = saved[i % len(saved)]  # there may be more environments now
-                x.mean = np.array(mean, x.mean.dtype)
-                x.var = np.array(var, x.var.dtype)
-            self.vector.set_attr(name, running)
+        set_wrapper_statistics(self.vector, state["wrappers"])
 
     def close(self) -> None:
         close_vector(self.vector)
@@ -424,7 +421,7 @@ def train(args: Args, run: "Run") -> None:
     obs = np.zeros((T, N, *envs.observation_space.shape), np.float32)
     actions = np.zeros((T, N, agent.action_dim), np.float32)
     rewards = np.zeros((T, N), np.float32)
-    dones = np.zeros((T, N), np.float32)
+    dones = np.zeros((T, N), np.float32)  # dones[t]: obs[t] is the first of an episode
 
     for update, fresh_episodes in run.updates():
         # Anneal
@@ -441,7 +438,7 @@ def train(args: Args, run: "Run") -> None:
             next_done = np.ones(N, np.float32)
         noise = agent.draw_noise(rng, T, N)
         for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
-            obs[step] = next_obs  # change it in VectorEnv or Agent: --evaluate uses only these
+            obs[step] = next_obs  # change obs in VectorEnv or Agent: --evaluate uses only these
             dones[step] = next_done
             actions[step] = agent.get_action(next_obs, noise[step])
             next_obs, rewards[step], next_done, truncated_obs, episodes = envs.step(actions[step])
@@ -552,14 +549,15 @@ class OneOfMany(gym.Wrapper):
 
     def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
-        observation = np.array(observation)  # a copy, since some environments reuse theirs
+        if terminated or truncated:
+            observation = np.array(observation)  # some environments reuse their array, in reset too
         return observation, reward, terminated, truncated, self.get_used(info)
 
     def get_used(self, info: dict) -> dict:
-        if "recorded" not in info:  # the episode goes on
-            return {}
-        episode = info["recorded"]
-        return {"episode": {"r": episode["r"], "l": episode["l"]}}
+        used = {name: info[name] for name in INFOS if name in info}
+        if "recorded" in info:  # the episode ended
+            used["episode"] = {"r": info["recorded"]["r"], "l": info["recorded"]["l"]}
+        return used
 
 
 def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
@@ -568,42 +566,39 @@ def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
     makers = [partial(OneOfMany, make_one, os.getpid(), seed) for seed in seeds]
     same_step = gym.vector.AutoresetMode.SAME_STEP
     if args.vectorization == "sync" or num_envs == 1:
-        return gym.vector.SyncVectorEnv(makers, autoreset_mode=same_step)
+        return gym.vector.SyncVectorEnv(makers, copy=False, autoreset_mode=same_step)  # VectorEnv copies
     vector = gym.vector.AsyncVectorEnv(makers, autoreset_mode=same_step)
     atexit.register(close_vector, vector)  # Python's own exit would wait for the processes
     return vector
 
 
 def step_vector(vector: gym.vector.VectorEnv, actions: np.ndarray):
-    """Steps each environment; where an episode ends, the next one begins. Returns observations, rewards,
-    terminated and truncated, N each; by environment, the last observation of an episode that ended; and the
-    return "r" and length "l" of each."""
-    last_obs = {}
-    episodes = []
-    if isinstance(vector, gym.vector.AsyncVectorEnv):
-        observations, rewards, terminated, truncated, infos = vector.step(actions)
-        for i in np.flatnonzero(terminated | truncated):
-            last_obs[i] = infos["final_obs"][i]
-        for i in np.flatnonzero(infos.get("final_info", {}).get("_episode", [])):
-            episode = infos["final_info"]["episode"]
-            episodes.append({"r": float(episode["r"][i]), "l": int(episode["l"][i])})
-        return observations, rewards, terminated, truncated, last_obs, episodes
-    observations = []  # a loop of our own, since Gymnasium's takes twice the time
-    rewards = np.zeros(vector.num_envs)
-    terminated = np.zeros(vector.num_envs, bool)
-    truncated = np.zeros(vector.num_envs, bool)
+    """What vector.step returns; for environments in turn, by a loop of our own in half of Gymnasium's time."""
+    if INFOS or isinstance(vector, gym.vector.AsyncVectorEnv):
+        return vector.step(actions)
+    N = vector.num_envs
+    observations = []
+    rewards = np.zeros(N)
+    terminated = np.zeros(N, bool)
+    truncated = np.zeros(N, bool)
+    infos = {}
     for i, one in enumerate(vector.envs):
-        observation, rewards[i], is_terminal, is_cut, info = one.env.step(actions[i])  # past OneOfMany
+        # Past OneOfMany.step, which copies the last observation and drops infos, as is done here
+        observation, rewards[i], is_terminal, is_cut, info = one.env.step(actions[i])
         if is_terminal or is_cut:
             terminated[i] = is_terminal
             truncated[i] = is_cut
-            last_obs[i] = np.array(observation)  # a copy, since some environments reuse theirs
-            used = one.get_used(info)
-            if used:
-                episodes.append({"r": float(used["episode"]["r"]), "l": int(used["episode"]["l"])})
+            if not infos:
+                episode = {"r": np.zeros(N), "l": np.zeros(N, int)}
+                infos = {"final_obs": {}, "final_info": {"episode": episode, "_episode": np.zeros(N, bool)}}
+            infos["final_obs"][i] = np.array(observation)  # some environments reuse their array, in reset too
+            if "recorded" in info:
+                infos["final_info"]["_episode"][i] = True
+                episode["r"][i] = info["recorded"]["r"]
+                episode["l"][i] = info["recorded"]["l"]
             observation, _ = one.reset()
         observations.append(observation)
-    return np.array(observations), rewards, terminated, truncated, last_obs, episodes
+    return np.array(observations), rewards, terminated, truncated, infos
 
 
 def close_vector(vector: gym.vector.VectorEnv) -> None:
@@ -613,6 +608,34 @@ def close_vector(vector: gym.vector.VectorEnv) -> None:
             process.kill()
         vector.closed = True
     vector.close()
+
+
+def get_episodes(infos: dict) -> list[dict]:
+    """The return "r" and length "l" of each episode that ended in a step, from the vector's infos."""
+    episodes = []
+    for info in (infos.get("final_info", {}), infos):  # in infos itself if one ended inside reset
+        for i in np.flatnonzero(info.get("_episode", [])):
+            episodes.append({"r": float(info["episode"]["r"][i]), "l": int(info["episode"]["l"][i])})
+    return episodes
+
+
+def get_wrapper_statistics(vector: gym.vector.VectorEnv) -> dict:
+    """What NormalizeObservation and NormalizeReward, if make_env uses them, know in each environment."""
+    state = {}
+    for name in ("obs_rms", "return_rms"):
+        if all(vector.call("has_wrapper_attr", name)):
+            state[name] = [(x.mean.tolist(), x.var.tolist(), x.count) for x in vector.get_attr(name)]
+    return state
+
+
+def set_wrapper_statistics(vector: gym.vector.VectorEnv, state: dict) -> None:
+    for name, saved in state.items():
+        running = list(vector.get_attr(name))
+        for i, x in enumerate(running):
+            mean, var, x.count = saved[i % len(saved)]  # there may be more environments now
+            x.mean = np.array(mean, x.mean.dtype)
+            x.var = np.array(var, x.var.dtype)
+        vector.set_attr(name, running)
 
 
 def check_spaces(env: gym.Env) -> None:

@@ -91,6 +91,9 @@ class Args:
 
 
 # ---------------------------------------------------------------------------------------------------------- Environment
+INFOS = ("action_mask",)  # names of infos that VectorEnv, or an edit of it, reads; all others are dropped
+
+
 def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     """One environment whose observations are vectors of numbers; a Dict or Tuple of numbers is flattened to one."""
     options = json.loads(args.env_kwargs)
@@ -99,7 +102,8 @@ def make_env(args: Args, render_mode: str | None = None) -> gym.Env:
     env = gym.make(args.env_id, disable_env_checker=True, **options)
     env = gym.wrappers.RecordEpisodeStatistics(env, stats_key="recorded")  # the logged return; wrap rewards after it
     check_spaces(env)  # your wrappers that change spaces go above here; those that end episodes, above the statistics
-    env = gym.wrappers.FlattenObservation(env)  # it copies, too: some environments reuse their array
+    if env.observation_space != gym.spaces.flatten_space(env.observation_space):
+        env = gym.wrappers.FlattenObservation(env)
     return ComponentActions(env)  # wrappers that offer masks go into it
 
 
@@ -168,30 +172,17 @@ class VectorEnv:
         observations, rewards, terminated, truncated, infos = self.vector.step(env_actions)
         self.masks = infos["action_mask"]
         dones = (terminated | truncated).astype(np.float32)
-        cut = np.flatnonzero(truncated & ~terminated)
-        truncated_obs = {i: infos["final_obs"][i].astype(np.float32) for i in cut}
-        episodes = []
-        for i in np.flatnonzero(infos.get("final_info", {}).get("_episode", [])):
-            episode = infos["final_info"]["episode"]
-            episodes.append({"r": float(episode["r"][i]), "l": int(episode["l"][i])})
-        return observations.astype(np.float32), rewards, dones, truncated_obs, episodes
+        truncated_obs = {}
+        if "final_obs" in infos:  # an episode ended
+            for i in np.flatnonzero(truncated & ~terminated):
+                truncated_obs[i] = infos["final_obs"][i].astype(np.float32)
+        return observations.astype(np.float32), rewards, dones, truncated_obs, get_episodes(infos)
 
     def state_dict(self) -> dict:
-        """What NormalizeObservation and NormalizeReward, if make_env uses them, know in each environment."""
-        state = {}
-        for name in ("obs_rms", "return_rms"):
-            if all(self.vector.call("has_wrapper_attr", name)):
-                state[name] = [(x.mean.tolist(), x.var.tolist(), x.count) for x in self.vector.get_attr(name)]
-        return state
+        return get_wrapper_statistics(self.vector)
 
     def load_state_dict(self, state: dict) -> None:
-        for name, saved in state.items():
-            running = list(self.vector.get_attr(name))
-            for i, x in enumerate(running):
-                mean, var, x.count = saved[i % len(saved)]  # there may be more environments now
-                x.mean = np.array(mean, x.mean.dtype)
-                x.var = np.array(var, x.var.dtype)
-            self.vector.set_attr(name, running)
+        set_wrapper_statistics(self.vector, state)
 
     def close(self) -> None:
         close_vector(self.vector)
@@ -327,7 +318,7 @@ def train(args: Args, run: "Run") -> None:
     log_probs = torch.zeros((T, N), device=device)
     acted_values = torch.zeros((T, N), device=device)
     rewards = np.zeros((T, N), np.float32)
-    dones = np.zeros((T, N), np.float32)
+    dones = np.zeros((T, N), np.float32)  # dones[t]: obs[t] is the first of an episode
 
     for update, fresh_episodes in run.updates():
         # Anneal
@@ -345,7 +336,7 @@ def train(args: Args, run: "Run") -> None:
         noise = agent.draw_noise(T, N).to(device)
         with torch.inference_mode():
             for step in range(T):  # [core-1] rollouts: obs and dones carry on from one to the next
-                obs[step] = torch.from_numpy(next_obs)  # change it in VectorEnv or Agent: --evaluate uses only these
+                obs[step] = torch.from_numpy(next_obs)  # change obs in VectorEnv or Agent: --evaluate uses only these
                 dones[step] = next_done
                 masks[step] = torch.from_numpy(envs.masks)
                 acted = agent.get_action_and_value(obs[step], noise[step], masks[step])
@@ -379,6 +370,7 @@ def train(args: Args, run: "Run") -> None:
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11] gradient's norm
                 optimizer.step()
+                # Metrics may be numbers, or tensors with a gradient
                 logged.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_metrics.items()})
             epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[epoch_start:]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3] early stop
@@ -456,13 +448,14 @@ class OneOfMany(gym.Wrapper):
 
     def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
+        if terminated or truncated:
+            observation = np.array(observation)  # some environments reuse their array, in reset too
         return observation, reward, terminated, truncated, self.get_used(info)
 
     def get_used(self, info: dict) -> dict:
-        used = {"action_mask": info["action_mask"]}  # ComponentActions'
-        if "recorded" in info:  # the episode has ended
-            episode = info["recorded"]
-            used["episode"] = {"r": episode["r"], "l": episode["l"]}
+        used = {name: info[name] for name in INFOS if name in info}
+        if "recorded" in info:  # the episode ended
+            used["episode"] = {"r": info["recorded"]["r"], "l": info["recorded"]["l"]}
         return used
 
 
@@ -472,7 +465,7 @@ def make_vector(args: Args, num_envs: int, make_one) -> gym.vector.VectorEnv:
     makers = [partial(OneOfMany, make_one, os.getpid(), seed) for seed in seeds]
     same_step = gym.vector.AutoresetMode.SAME_STEP
     if args.vectorization == "sync" or num_envs == 1:
-        return gym.vector.SyncVectorEnv(makers, autoreset_mode=same_step)
+        return gym.vector.SyncVectorEnv(makers, copy=False, autoreset_mode=same_step)  # VectorEnv copies
     vector = gym.vector.AsyncVectorEnv(makers, autoreset_mode=same_step)
     atexit.register(close_vector, vector)  # Python's own exit would wait for the processes
     return vector
@@ -485,6 +478,34 @@ def close_vector(vector: gym.vector.VectorEnv) -> None:
             process.kill()
         vector.closed = True
     vector.close()
+
+
+def get_episodes(infos: dict) -> list[dict]:
+    """The return "r" and length "l" of each episode that ended in a step, from the vector's infos."""
+    episodes = []
+    for info in (infos.get("final_info", {}), infos):  # in infos itself if one ended inside reset
+        for i in np.flatnonzero(info.get("_episode", [])):
+            episodes.append({"r": float(info["episode"]["r"][i]), "l": int(info["episode"]["l"][i])})
+    return episodes
+
+
+def get_wrapper_statistics(vector: gym.vector.VectorEnv) -> dict:
+    """What NormalizeObservation and NormalizeReward, if make_env uses them, know in each environment."""
+    state = {}
+    for name in ("obs_rms", "return_rms"):
+        if all(vector.call("has_wrapper_attr", name)):
+            state[name] = [(x.mean.tolist(), x.var.tolist(), x.count) for x in vector.get_attr(name)]
+    return state
+
+
+def set_wrapper_statistics(vector: gym.vector.VectorEnv, state: dict) -> None:
+    for name, saved in state.items():
+        running = list(vector.get_attr(name))
+        for i, x in enumerate(running):
+            mean, var, x.count = saved[i % len(saved)]  # there may be more environments now
+            x.mean = np.array(mean, x.mean.dtype)
+            x.var = np.array(var, x.var.dtype)
+        vector.set_attr(name, running)
 
 
 def check_spaces(env: gym.Env) -> None:

@@ -22,18 +22,18 @@ UNIX_ONLY = ("fcntl", "grp", "pwd", "resource", "termios")
 # Lines above the double ruler, hunks of the diff to the parent, and overrides: the definitions below the ruler that are
 # new, gone or not the parent's. "Player" is a whole class. Parents come before their children.
 SCRIPTS = {
-    "ppo": (338, 0, ""),
-    "ppo_multidiscrete": (436, 12, "ACTION_SPACES OneOfMany.get_used Player.act flatten_mask"),
+    "ppo": (330, 0, ""),
+    "ppo_multidiscrete": (436, 12, "ACTION_SPACES Player.act flatten_mask"),
     "ppo_continuous_action": (436, 12, """
         imports ACTION_SPACES FAMILIES __doc__ make_simulator note_far_bounds Player.__init__ check_arguments"""),
     "ppo_lstm": (420, 12, "RANGES Player check_arguments"),
     "ppo_continuous_action_lstm": (480, 12, "RANGES Player check_arguments"),
     "ppo_numpy": (466, 27, """
-        imports __doc__ RANGES OneOfMany.step step_vector Player.__init__ Player.act play load Run.open Run.note Run.log
+        imports __doc__ RANGES step_vector Player.__init__ Player.act play load Run.open Run.note Run.log
         Run.save create_run_folder load_checkpoint Arrays take_arrays write_state read_state orthogonal SummaryWriter
         check_arguments read_arguments main"""),
     "ppo_continuous_action_numpy": (488, 28, """
-        imports __doc__ RANGES OneOfMany.step step_vector Player.__init__ Player.act play load Run.open Run.note Run.log
+        imports __doc__ RANGES step_vector Player.__init__ Player.act play load Run.open Run.note Run.log
         Run.save create_run_folder load_checkpoint Arrays take_arrays write_state read_state orthogonal SummaryWriter
         check_arguments read_arguments main"""),
     "ppo_atari": (436, 14, "PICTURES keep_freed_memory main"),
@@ -41,7 +41,8 @@ SCRIPTS = {
         imports GRAY DARK BLUE GREEN ORANGE RED picture play draw_policy write"""),
     "ppo_atari_lstm": (471, 10, "Player check_arguments"),
     "ppo_atari_envpool": (466, 14, """
-        imports PICTURES RANGES OneOfMany make_vector close_vector check_spaces share_of_cores check_arguments"""),
+        imports PICTURES RANGES OneOfMany make_vector close_vector get_episodes
+        get_wrapper_statistics set_wrapper_statistics check_spaces share_of_cores check_arguments"""),
     "ppo_atari_multigpu": (467, 16, """
         imports Run.finish create_run_folder SharedRun join_processes choose_gpu from_first in_all torchrun_note
         launcher check_arguments main __main__"""),
@@ -49,7 +50,8 @@ SCRIPTS = {
         imports Run.finish create_run_folder SharedRun join_processes choose_gpu from_first in_all torchrun_note
         launcher check_arguments main __main__"""),
     "ppo_procgen": (466, 16, """
-        imports ACTION_SPACES PICTURES RANGES NO_LEVEL MODES OneOfMany make_vector close_vector Games load_procgen
+        imports ACTION_SPACES PICTURES RANGES NO_LEVEL MODES OneOfMany make_vector close_vector get_episodes
+        get_wrapper_statistics set_wrapper_statistics Games load_procgen
         check_spaces level_range test_levels evaluate ProcgenRun check_levels check_arguments main"""),
 }  # fmt: skip
 
