@@ -269,7 +269,7 @@ class Agent(nn.Module):
         states = lstm_state.new_zeros(2, len(firsts), lstm_state.shape[2])  # [lstm-3] zero where an episode begins
         states[:, firsts % steps == 0] = lstm_state * (1 - dones[::steps])[:, None]  # others go on
         episodes = torch.arange(len(obs), device=obs.device).tensor_split(firsts[1:].tolist())
-        rows = nn.utils.rnn.pad_sequence(episodes, padding_value=-1)  # (steps of the longest, E), of obs; -1: none
+        rows = nn.utils.rnn.pad_sequence(episodes, padding_value=-1)  # (steps of the longest, E), of obs; -1 is padding
         outputs, _ = self.lstm(self.get_features(obs)[rows], (states[0:1], states[1:2]))
         return outputs.transpose(0, 1)[rows.T >= 0]  # without the padding, episode after episode
 

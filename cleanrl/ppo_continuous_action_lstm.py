@@ -16,11 +16,12 @@
     python cleanrl/ppo_continuous_action_lstm.py --resume runs/RUN
     python cleanrl/ppo_continuous_action_lstm.py --evaluate runs/RUN
 
-Parent: ppo_continuous_action.py. Changes: (1) one network for policy and value, whose LSTM's state is zero when an
-episode begins and goes on from step to step, in evaluation too; (2) a minibatch is made of whole environments in time
-order, and learning runs the LSTM over them again; (3) 8 environments, rollouts of 256 steps and 8 minibatches.
-Details: core-1 to core-12, cont-1 to cont-3, cont-5 to cont-9, lstm-1 to lstm-5, aux-1 (--anneal-clip), aux-3
-(--target-kl), plus-1 (--bootstrap-truncated).
+Parent: ppo_continuous_action.py. Changes: (1) the policy has an LSTM, whose state is zero when an episode begins and
+goes on from step to step, in evaluation too; (2) the critic reads the LSTM's outputs beside the observation, but its
+loss doesn't change the LSTM; (3) a minibatch is made of whole environments in time order, and learning runs the LSTM
+over them again; (4) 8 environments, rollouts of 256 steps and 8 minibatches.
+Details: core-1 to core-13, cont-1 to cont-9, lstm-1 to lstm-5, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
+(--bootstrap-truncated).
 """
 
 import json
@@ -223,7 +224,10 @@ class Agent(nn.Module):
             else:
                 nn.init.zeros_(parameter)
         self.actor = layer_init(nn.Linear(args.hidden_size, self.action_dim), gain=0.01)
-        self.critic = layer_init(nn.Linear(args.hidden_size, 1), gain=1.0)
+        first = layer_init(nn.Linear(obs_dim + args.hidden_size, 64))
+        second = layer_init(nn.Linear(64, 64))
+        last = layer_init(nn.Linear(64, 1), gain=1.0)
+        self.critic = nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), last)  # [core-13] [cont-4] two networks
         self.log_std = nn.Parameter(torch.zeros(self.action_dim))  # [cont-2] one deviation for all observations
 
     def initial_state(self, num_envs: int) -> torch.Tensor:
@@ -250,18 +254,19 @@ class Agent(nn.Module):
         states = lstm_state.new_zeros(2, len(firsts), lstm_state.shape[2])  # [lstm-3] zero where an episode begins
         states[:, firsts % steps == 0] = lstm_state * (1 - dones[::steps])[:, None]  # others go on
         episodes = torch.arange(len(obs), device=obs.device).tensor_split(firsts[1:].tolist())
-        rows = nn.utils.rnn.pad_sequence(episodes, padding_value=-1)  # (steps of the longest, E), of obs; -1: none
+        rows = nn.utils.rnn.pad_sequence(episodes, padding_value=-1)  # (steps of the longest, E), of obs; -1 is padding
         outputs, _ = self.lstm(self.network(obs)[rows], (states[0:1], states[1:2]))
         return outputs.transpose(0, 1)[rows.T >= 0]  # without the padding, episode after episode
 
-    def forward(self, hidden: torch.Tensor):
-        """Means (M, A) and standard deviations (A,) of the actions, and values, (M,), at the LSTM's outputs, (M, H).
-        This is the policy: acting, learning and evaluation all go through here."""
-        return self.actor(hidden), self.log_std.exp(), self.critic(hidden).squeeze(-1)
+    def forward(self, obs: torch.Tensor, hidden: torch.Tensor):
+        """Means (M, A) and standard deviations (A,) of the actions, and values, (M,), at observations, (M, D), and the
+        LSTM's outputs there, (M, H). This is the policy: acting, learning and evaluation all go through here."""
+        seen = torch.cat([obs, hidden.detach()], -1)  # detached: the value's loss doesn't change the LSTM
+        return self.actor(hidden), self.log_std.exp(), self.critic(seen).squeeze(-1)
 
     def get_value(self, obs: torch.Tensor, lstm_state: torch.Tensor, dones: torch.Tensor) -> torch.Tensor:
         hidden, _ = self.step(obs, lstm_state, dones)
-        _, _, value = self(hidden)
+        _, _, value = self(obs, hidden)
         return value
 
     def draw_noise(self, *shape: int) -> torch.Tensor:
@@ -274,7 +279,7 @@ class Agent(nn.Module):
         """Actions drawn from the policy with standard normal noise, (M, A) each, their log-probs and the values, (M,)
         each, and the LSTM's new state. With --deterministic, the noise is zeros."""
         hidden, lstm_state = self.step(obs, lstm_state, dones)
-        mean, std, value = self(hidden)
+        mean, std, value = self(obs, hidden)
         actions = mean + std * noise
         return actions, self.get_log_prob(actions, mean, std), value, lstm_state
 
@@ -285,7 +290,7 @@ class Agent(nn.Module):
 
     def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor, lstm_state: torch.Tensor, dones: torch.Tensor):
         """Log-probs of the actions, the policy's entropy and the values at the observations, (M,) each."""
-        mean, std, value = self(self.unroll(obs, lstm_state, dones))
+        mean, std, value = self(obs, self.unroll(obs, lstm_state, dones))
         entropies = std.log() + 0.5 * math.log(2 * math.pi * math.e)  # of each component
         return self.get_log_prob(actions, mean, std), entropies.sum(-1).expand(len(obs)), value
 

@@ -11,14 +11,15 @@
 # ///
 """PPO with a memory, an LSTM, for environments that observe numbers and have Discrete actions.
 
-    python cleanrl/ppo_lstm.py --env-id CartPole-v1 --learning-rate 1e-3 --vf-coef 0.001 --no-clip-vloss
+    python cleanrl/ppo_lstm.py --env-id CartPole-v1
     python cleanrl/ppo_lstm.py --resume runs/RUN
     python cleanrl/ppo_lstm.py --evaluate runs/RUN
 
-Parent: ppo.py. Changes: (1) one network for policy and value, whose LSTM's state is zero when an episode begins and
-goes on from step to step, in evaluation too; (2) a minibatch is made of whole environments in time order, and learning
-runs the LSTM over them again; (3) 8 environments.
-Details: core-1 to core-12, lstm-1 to lstm-5, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
+Parent: ppo.py. Changes: (1) the policy has an LSTM, whose state is zero when an episode begins and goes on from step to
+step, in evaluation too; (2) the critic reads the LSTM's outputs beside the observation, but its loss doesn't change the
+LSTM; (3) its loss is in units of a scale, the size of the newest rollout's returns; (4) a minibatch is made of whole
+environments in time order, and learning runs the LSTM over them again; (5) 8 environments, a learning rate of 1e-3.
+Details: core-1 to core-13, lstm-1 to lstm-5, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1
 (--bootstrap-truncated).
 """
 
@@ -61,7 +62,7 @@ class Args:
     num_steps: int = 128  # steps of each environment in a rollout
     # PPO
     hidden_size: int = 64  # size of the LSTM's h and c, what the agent remembers
-    learning_rate: float = 2.5e-4  # step size of Adam
+    learning_rate: float = 1e-3  # step size of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to 0
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
@@ -164,7 +165,11 @@ class Agent(nn.Module):
             else:
                 nn.init.zeros_(parameter)
         self.actor = layer_init(nn.Linear(args.hidden_size, self.num_actions), gain=0.01)
-        self.critic = layer_init(nn.Linear(args.hidden_size, 1), gain=1.0)
+        first = layer_init(nn.Linear(obs_dim + args.hidden_size, 64))
+        second = layer_init(nn.Linear(64, 64))
+        last = layer_init(nn.Linear(64, 1), gain=1.0)
+        self.critic = nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), last)  # [core-13] two networks
+        self.register_buffer("scale", torch.ones(()))  # of the values: the critic predicts multiples of it
 
     def initial_state(self, num_envs: int) -> torch.Tensor:
         """The LSTM's h and c before an episode, (2, N, H). Where one begins, step and unroll make them zero, too."""
@@ -190,18 +195,27 @@ class Agent(nn.Module):
         states = lstm_state.new_zeros(2, len(firsts), lstm_state.shape[2])  # [lstm-3] zero where an episode begins
         states[:, firsts % steps == 0] = lstm_state * (1 - dones[::steps])[:, None]  # others go on
         episodes = torch.arange(len(obs), device=obs.device).tensor_split(firsts[1:].tolist())
-        rows = nn.utils.rnn.pad_sequence(episodes, padding_value=-1)  # (steps of the longest, E), of obs; -1: none
+        rows = nn.utils.rnn.pad_sequence(episodes, padding_value=-1)  # (steps of the longest, E), of obs; -1 is padding
         outputs, _ = self.lstm(self.network(obs)[rows], (states[0:1], states[1:2]))
         return outputs.transpose(0, 1)[rows.T >= 0]  # without the padding, episode after episode
 
-    def forward(self, hidden: torch.Tensor):
-        """Log-probs of all A actions, (M, A), and values, (M,), at the LSTM's outputs, (M, H). This is the policy:
-        acting, learning and evaluation all go through here."""
-        return self.actor(hidden).log_softmax(-1), self.critic(hidden).squeeze(-1)
+    def forward(self, obs: torch.Tensor, hidden: torch.Tensor):
+        """Log-probs of all A actions, (M, A), and values, (M,), at observations, (M, D), and the LSTM's outputs there,
+        (M, H). This is the policy: acting, learning and evaluation all go through here."""
+        seen = torch.cat([obs, hidden.detach()], -1)  # detached: the value's loss doesn't change the LSTM
+        return self.actor(hidden).log_softmax(-1), self.critic(seen).squeeze(-1) * self.scale
+
+    @torch.no_grad()
+    def set_scale(self, scale: torch.Tensor) -> None:
+        """Changes the scale, and the critic's last layer so that all values stay what they are (van Hasselt et al.
+        2016, PopArt, here without a shift)."""
+        for parameter in self.critic[-1].parameters():
+            parameter *= self.scale / scale
+        self.scale.copy_(scale)
 
     def get_value(self, obs: torch.Tensor, lstm_state: torch.Tensor, dones: torch.Tensor) -> torch.Tensor:
         hidden, _ = self.step(obs, lstm_state, dones)
-        _, value = self(hidden)
+        _, value = self(obs, hidden)
         return value
 
     def draw_noise(self, *shape: int) -> torch.Tensor:
@@ -214,14 +228,14 @@ class Agent(nn.Module):
         """Actions drawn from the policy by the Gumbel-max trick (as ppo.py explains), their log-probs and the values,
         (M,) each, and the LSTM's new state. With zeros as noise, it is the most probable action."""
         hidden, lstm_state = self.step(obs, lstm_state, dones)
-        log_probs, value = self(hidden)
+        log_probs, value = self(obs, hidden)
         actions = (log_probs + noise).argmax(-1)
         log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         return actions, log_prob, value, lstm_state
 
     def evaluate_actions(self, obs: torch.Tensor, actions: torch.Tensor, lstm_state: torch.Tensor, dones: torch.Tensor):
         """Log-probs of the actions, the policy's entropy and the values at the observations, (M,) each."""
-        log_probs, value = self(self.unroll(obs, lstm_state, dones))
+        log_probs, value = self(obs, self.unroll(obs, lstm_state, dones))
         log_prob = log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_prob, entropy, value
@@ -233,9 +247,9 @@ class Batch(NamedTuple):
     actions: torch.Tensor  # (T, N) like all that follow
     dones: torch.Tensor
     log_probs: torch.Tensor  # of the actions, under the policy that drew them
-    values: torch.Tensor  # as the critic predicted them then
+    values: torch.Tensor  # as the critic predicted them then, divided by the scale
     advantages: torch.Tensor
-    returns: torch.Tensor
+    returns: torch.Tensor  # divided by the scale
 
 
 def compute_gae(rewards, values, dones, next_value, next_done, gamma: float, gae_lambda: float):
@@ -350,7 +364,11 @@ def train(args: Args, run: "Run") -> None:
         b_dones = torch.from_numpy(dones).to(device)
         b_advantages = torch.from_numpy(advantages).to(device)
         b_returns = torch.from_numpy(returns).to(device)
-        batch = Batch(obs, actions, b_dones, log_probs, acted_values, b_advantages, b_returns)
+        # With values and returns of about 1, whatever the rewards, a value loss doesn't drown the policy's in the
+        # gradient's norm, and one range fits both clips
+        agent.set_scale(b_returns.square().mean().sqrt().clamp(min=1e-4))
+        b_values = acted_values / agent.scale
+        batch = Batch(obs, actions, b_dones, log_probs, b_values, b_advantages, b_returns / agent.scale)
 
         # Learn, in epochs of minibatches
         logged = []  # metrics of each minibatch
@@ -360,7 +378,7 @@ def train(args: Args, run: "Run") -> None:
                 mb = Batch(*(x.transpose(0, 1)[indices].flatten(0, 1) for x in batch))  # [lstm-4] in order of time
                 mb_state = first_state.index_select(1, indices)  # [lstm-5] from here, states are rebuilt
                 log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions, mb_state, mb.dones)
-                loss, mb_metrics = ppo_loss(log_prob, entropy, value, mb, clip_coef, args)
+                loss, mb_metrics = ppo_loss(log_prob, entropy, value / agent.scale, mb, clip_coef, args)
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11] gradient's norm
