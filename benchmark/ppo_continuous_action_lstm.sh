@@ -4,7 +4,7 @@
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
-export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
+export PYTHONPATH="$PWD/benchmark${PYTHONPATH:+:$PYTHONPATH}" # no_velocity.py
 stacked="ppo_continuous_action.py --exp-name ppo_continuous_action_stacked --env-kwargs '{\"stack\": 4}'"
 status=0
 sweep() { # TASK HIDDEN_SIZE OPTIONS FIRST_SEED SEEDS …

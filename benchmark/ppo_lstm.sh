@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
-# CartPole without velocities (docs/memory.md): with a memory, without one, and on four stacked observations. Ten seeds,
-# on which nothing was chosen.
+# With a memory and without one (docs/memory.md), by default options and with the environments' own rewards and
+# observations. Ten seeds, on which nothing was chosen; three of LunarLander.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
-export PYTHONPATH="$PWD/docs${PYTHONPATH:+:$PYTHONPATH}" # docs/no_velocity.py
-options="--total-timesteps 100000 --num-envs 8 --num-steps 128 --num-minibatches 8 --update-epochs 20 --checkpoints 1 \
-    --learning-rate 2e-3 --gamma 0.995 --anneal-clip --ent-coef 0 --max-grad-norm 0.2 --no-clip-vloss \
-    --bootstrap-truncated --target-kl 0.01"
-stacked="ppo.py --exp-name ppo_stacked --env-kwargs '{\"stack\": 4}'"
+export PYTHONPATH="$PWD/benchmark${PYTHONPATH:+:$PYTHONPATH}" # cue.py, no_velocity.py
+memory="ppo_lstm.py"
+none="ppo.py --exp-name ppo_no_memory"
+stacked="ppo.py --exp-name ppo_stacked --env-kwargs '{\"stack\": 4}'" # the last four observations
 status=0
-for script in "ppo_lstm.py --hidden-size 128" "ppo.py --exp-name ppo_no_memory" "$stacked"; do
-    python benchmark/sweep.py --command "python cleanrl/$script $options" --num-seeds 10 --start-seed 701 \
-        --env-ids no_velocity:CartPoleNoVelocity-v0 "$@" || status=$?
+sweep() { # SCRIPT TASK STEPS SEEDS …
+    python benchmark/sweep.py --command "python cleanrl/$1 --total-timesteps $3 --checkpoints 1" --env-ids "$2" \
+        --start-seed 801 --num-seeds "$4" "${@:5}" || status=$?
     if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
+}
+for script in "$memory" "$none"; do
+    sweep "$script" CartPole-v1 200000 10 "$@"
+    sweep "$script" no_velocity:CartPoleNoVelocity-v0 300000 10 "$@"
+    sweep "$script" Acrobot-v1 100000 10 "$@"
+    sweep "$script" cue:Cue-v0 50000 10 "$@"
+    sweep "$script" LunarLander-v3 500000 3 "$@"
 done
+sweep "$stacked" no_velocity:CartPoleNoVelocity-v0 300000 10 "$@"
 exit "$status"

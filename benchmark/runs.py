@@ -64,10 +64,11 @@ def defaults(script: Path) -> dict:
 
 
 def version(script: Path) -> str:
-    """Twelve hex digits: a hash of the text above a script's ruler. Comments and docstrings count, so that every Python
-    and system finds the same one."""
+    """Twelve hex digits: a hash of the text above a script's ruler, but for the header that tells `uv run` what to
+    install. Comments and docstrings count, so that every Python and system finds the same one."""
     text = script.read_text(encoding="utf-8", errors="replace")  # any kind of line end becomes \n
     above, _, _ = text.partition(RULER)
+    _, _, above = above.rpartition("\n# ///\n")
     return hashlib.sha256(above.encode("utf-8")).hexdigest()[:12]
 
 

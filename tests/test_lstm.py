@@ -291,4 +291,4 @@ def test_it_learns_what_only_a_memory_solves(script, in_tmp_path):
 
 
 def test_the_page_shows_the_environments_of_the_sweeps():
-    assert (DOCS / "no_velocity.py").read_text("utf-8") in (DOCS / "memory.md").read_text("utf-8")
+    assert (DOCS.parent / "benchmark" / "no_velocity.py").read_text("utf-8") in (DOCS / "memory.md").read_text("utf-8")

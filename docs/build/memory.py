@@ -24,7 +24,7 @@ from pages import markdown, pictures, save_picture, spread
 from report import draw_variants, results
 from runs import Run, find_runs
 
-sys.path[:0] = [str(blocks.ROOT / "cleanrl"), str(blocks.ROOT / "docs")]
+sys.path[:0] = [str(blocks.ROOT / "cleanrl"), str(blocks.ROOT / "benchmark")]
 import no_velocity  # noqa: E402, F401
 import ppo  # noqa: E402
 import ppo_continuous_action  # noqa: E402

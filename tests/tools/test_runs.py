@@ -27,6 +27,7 @@ def version_of(tmp_path):
     [
         ("print_nothing = True", "print_nothing = False"),  # below the ruler
         ("\n", "\r\n"),  # as git writes it on Windows
+        ('"""A script', '# /// script\n# dependencies = ["numpy"]\n# ///\n"""A script'),  # what `uv run` installs
     ],
 )
 def test_version_is_that_of_the_text_above_the_ruler(version_of, before, after):
