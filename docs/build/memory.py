@@ -1,11 +1,10 @@
 """What docs/memory.md shows: agents with and without a memory, and what an agent's memory knows.
 
-    python docs/build/memory.py evaluate runs    # 50 episodes of each run, into memory.csv
+    python docs/build/memory.py                  # the table and the curves, from the kept runs and recurrent_ppo/
     python docs/build/memory.py draw runs/RUN    # memory_state.svg, of a run of ppo_lstm.py on CartPole
-    python docs/build/memory.py                  # the table and the curves, from the kept runs and memory.csv
 
-All files are in benchmark/results. Evaluated agents take their most probable actions. The runs are those of
-benchmark/ppo_lstm.sh, ppo_continuous_action_lstm.sh and popgym.sh, whose tasks aren't evaluated.
+All files are in benchmark/results. The runs are those of benchmark/ppo_lstm.sh, ppo_continuous_action_lstm.sh and
+popgym.sh, and of recurrent_ppo.py.
 """
 
 import argparse
@@ -16,70 +15,35 @@ from pathlib import Path
 
 import blocks
 import numpy as np
-from command_line import UserError, one_line_errors
-from files import write_atomically
+from command_line import one_line_errors
 from gallery import newest
 from kept import RESULTS, kept_runs
 from pages import markdown, pictures, save_picture, spread
 from report import draw_variants, results
-from runs import Run, find_runs
+from runs import Run
 
-sys.path[:0] = [str(blocks.ROOT / "cleanrl"), str(blocks.ROOT / "benchmark")]
-import no_velocity  # noqa: E402, F401
-import ppo  # noqa: E402
-import ppo_continuous_action  # noqa: E402
-import ppo_continuous_action_lstm  # noqa: E402
-import ppo_lstm  # noqa: E402
-import torch  # noqa: E402
-
-SCRIPTS = {script.__name__: script for script in (ppo, ppo_lstm, ppo_continuous_action, ppo_continuous_action_lstm)}
-EVALUATIONS = RESULTS / "memory.csv"
 VARIANTS = {  # by the end of --exp-name
     "_lstm": "a memory",
     "_stacked": "no memory, four observations",
     "_no_memory": "no memory",
 }
-TASKS = {  # and rl-baselines3-zoo's RecurrentPPO, its benchmark.md
-    "no_velocity:CartPoleNoVelocity-v0": "10 ± 0",  # 500 ± 0, scaled as the rewards are here
-    "no_velocity:PendulumNoVelocity-v0": "−218 ± 140",
-    "no_velocity:MountainCarContinuousNoVelocity-v0": "91.5 ± 1.8",
-    "no_velocity:HalfCheetahNoVelocity-v0": "",
-    "popgym:popgym-RepeatPreviousEasy-v0": "",
-    "popgym:popgym-CountRecallEasy-v0": "",
-    "popgym:popgym-PositionOnlyCartPoleEasy-v0": "",
+TASKS = {  # and what their commands have besides the scripts' defaults
+    "CartPole-v1": "",
+    "no_velocity:CartPoleNoVelocity-v0": "",
+    "Acrobot-v1": "",
+    "cue:Cue-v0": "",
+    "LunarLander-v3": "",
+    "no_velocity:PendulumNoVelocity-v0": "`--bootstrap-truncated --learning-rate 1e-3 --gamma 0.9`",
+    "no_velocity:MountainCarContinuousNoVelocity-v0": "`--bootstrap-truncated --learning-rate 1e-3`",
+    "no_velocity:HalfCheetahNoVelocity-v0": "`--bootstrap-truncated`",
+    "popgym:popgym-RepeatPreviousEasy-v0": "`--num-envs 16 --num-minibatches 8`",
+    "popgym:popgym-CountRecallEasy-v0": "`--num-envs 16 --num-minibatches 8`",
+    "popgym:popgym-PositionOnlyCartPoleEasy-v0": "`--num-envs 16 --num-minibatches 8`",
 }
 SHOWN = 150  # steps of the last episode that are drawn
 
 
 # -------------------------------------------------------------------------------------------- With a memory and without
-def mean_return(run: Path, script: str, episodes: int = 50) -> float:
-    """Mean return of a run's agent, which takes its most probable actions."""
-    player = SCRIPTS[script].load(run, deterministic=True)
-    seeds = np.random.SeedSequence(0).generate_state(episodes).tolist()
-    returns = [SCRIPTS[script].play(player, seed)["r"] for seed in seeds]
-    player.close()
-    return float(np.mean(returns))
-
-
-def evaluate(folder: Path) -> None:
-    """Adds the runs below the folder to memory.csv."""
-    rows = evaluations()
-    for run in find_runs([folder]):
-        if run.env_id.startswith("no_velocity:") and run.name not in rows:
-            rows[run.name] = mean_return(folder / run.name, run.script)
-            print(f"{run.name}: {rows[run.name]:.2f}", flush=True)
-            lines = [f"{name},{mean:.4f}" for name, mean in sorted(rows.items())]
-            write_atomically(EVALUATIONS, "\n".join(["run,mean_return", *lines]) + "\n")
-
-
-def evaluations() -> dict[str, float]:
-    """The mean returns in memory.csv by run."""
-    if not EVALUATIONS.is_file():
-        return {}
-    with EVALUATIONS.open(encoding="utf-8") as file:
-        return {row["run"]: float(row["mean_return"]) for row in csv.DictReader(file)}
-
-
 def variants() -> dict[str, dict[str, list[Run]]]:
     """The kept runs of the tasks, of each seed the newest, by task and variant. Those with other names are left out."""
     found = defaultdict(lambda: defaultdict(list))
@@ -95,26 +59,29 @@ def variants() -> dict[str, dict[str, list[Run]]]:
     return ordered
 
 
+def recurrent_ppo(task: str) -> list[float]:
+    """What each seed of RecurrentPPO reached in a task: the mean return of its last 100 episodes."""
+    found = []
+    for path in sorted((RESULTS / "recurrent_ppo").glob(f"{task.rpartition(':')[2]}_*.csv")):
+        with path.open(encoding="utf-8") as file:
+            returns = [float(row["episodic_return"]) for row in csv.DictReader(file)]
+        found.append(float(np.mean(returns[-100:])))
+    return found
+
+
 def table() -> str:
     """Markdown: what each agent reached in each task."""
-    means = evaluations()
     rows = []
     for task, of_task in variants().items():
-        name = task.partition(":")[2].removeprefix("popgym-").removesuffix("-v0")
+        name = task.rpartition(":")[2].removeprefix("popgym-").rpartition("-v")[0]
         name = name.replace("NoVelocity", " without velocities")
         for variant, runs in of_task.items():
-            evaluated = ""
-            if task.startswith("no_velocity:"):
-                missing = [run.name for run in runs if run.name not in means]
-                if missing:
-                    where = EVALUATIONS.name
-                    raise UserError(f"{where}: has no {', '.join(missing)}; python docs/build/memory.py evaluate runs")
-                evaluated = spread([means[run.name] for run in runs])
-            theirs = TASKS[task] if variant == "a memory" else ""
             steps = f"{runs[0].total:,}"
-            rows.append([name, steps, variant, str(len(runs)), spread(results(runs)), evaluated, theirs])
-    header = ["task", "steps", "agent", "seeds", "last 100 episodes", "evaluated", "zoo, one model"]
-    return markdown(header, rows)
+            rows.append([name, steps, variant, str(len(runs)), spread(results(runs)), TASKS[task]])
+        theirs = recurrent_ppo(task)
+        if theirs:
+            rows.append([name, steps, "sb3-contrib's RecurrentPPO", str(len(theirs)), spread(theirs), ""])
+    return markdown(["task", "steps", "agent", "seeds", "last 100 episodes", "not the defaults"], rows)
 
 
 def rebuild() -> None:
@@ -168,6 +135,11 @@ def mean_explained(episodes: list[dict], name: str) -> np.ndarray:
 
 
 def draw(run: Path) -> None:
+    sys.path[:0] = [str(blocks.ROOT / "cleanrl"), str(blocks.ROOT / "benchmark")]
+    import ppo_lstm
+    import torch
+
+    torch.set_num_threads(1)
     torch.manual_seed(1)  # of the actions' noise
     player = ppo_lstm.load(run)
     episodes = [play(player, seed) for seed in range(1, 12)]
@@ -183,7 +155,7 @@ def draw(run: Path) -> None:
     plt = pictures()
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 4.6))
     above.plot(last["seen"][:SHOWN, 1], color="tab:blue")
-    above.set_title("what it sees: the pole's angle, 1/20 rad", fontsize=10)
+    above.set_title("what it sees: the pole's angle, rad", fontsize=10)
     below.plot(last["velocities"][:SHOWN, 1], color="tab:gray", linewidth=3, alpha=0.6, label="the simulator's")
     below.plot(from_memory[:SHOWN, 1], color="tab:orange", linewidth=1.2, label="read from the memory")
     below.plot(from_observation[:SHOWN, 1], color="tab:blue", linewidth=1.0, label="read from the observation")
@@ -195,16 +167,13 @@ def draw(run: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", choices=["evaluate", "draw"])
-    parser.add_argument("path", nargs="?", type=Path, help="run folder, or one that holds them")
+    parser.add_argument("command", nargs="?", choices=["draw"])
+    parser.add_argument("path", nargs="?", type=Path, help="run folder")
     options = parser.parse_args()
     if options.command and options.path is None:
-        parser.error(f"{options.command}: name a run folder, or for evaluate one that holds them")
-    torch.set_num_threads(1)
+        parser.error("draw: name a run folder")
     with one_line_errors():
-        if options.command == "evaluate":
-            evaluate(options.path)
-        elif options.command == "draw":
+        if options.command == "draw":
             draw(options.path)
         else:
             rebuild()
