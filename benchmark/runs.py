@@ -31,8 +31,8 @@ IN_TABLES = frozenset(["exp_name", "env_id", "total_timesteps"])  # what a row o
 # Two runs that agree in all others, and in the version of their script, are seeds of one experiment.
 NOT_IDENTITY = frozenset(
     """backend capture_video channels_last compile cuda cuda_graphs debug deterministic device device_ids env_threads
-    episodes eval_num_levels eval_start_level evaluate malloc_tuning num_threads resume seed torch_deterministic track
-    vectorization wandb_entity wandb_project_name""".split()
+    episodes eval_num_levels eval_start_level evaluate longest_episode malloc_tuning num_threads resume seed
+    torch_deterministic track vectorization wandb_entity wandb_project_name""".split()
 )
 
 
@@ -64,12 +64,14 @@ def defaults(script: Path) -> dict:
 
 
 def version(script: Path) -> str:
-    """Twelve hex digits: a hash of the text above a script's ruler, but for the header that tells `uv run` what to
-    install. Comments and docstrings count, so that every Python and system finds the same one."""
+    """Twelve hex digits: a hash of the text above a script's ruler. Comments and docstrings count, so that every Python
+    and system finds the same one; the header that tells `uv run` what to install and options that are no part of a
+    run's identity don't."""
     text = script.read_text(encoding="utf-8", errors="replace")  # any kind of line end becomes \n
     above, _, _ = text.partition(RULER)
     _, _, above = above.rpartition("\n# ///\n")
-    return hashlib.sha256(above.encode("utf-8")).hexdigest()[:12]
+    lines = [line for line in above.split("\n") if line.strip().partition(":")[0] not in NOT_IDENTITY]
+    return hashlib.sha256("\n".join(lines).encode("utf-8")).hexdigest()[:12]
 
 
 def release() -> str:

@@ -27,6 +27,7 @@ def version_of(tmp_path):
     [
         ("print_nothing = True", "print_nothing = False"),  # below the ruler
         ("\n", "\r\n"),  # as git writes it on Windows
+        ("    seed: int = 1\n", "    seed: int = 2\n    episodes: int = 10\n"),  # two runs may differ in them
         ('"""A script', '# /// script\n# dependencies = ["numpy"]\n# ///\n"""A script'),  # what `uv run` installs
     ],
 )
