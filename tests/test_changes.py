@@ -8,6 +8,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -48,6 +49,7 @@ SCRIPTS = {
     "15_another_optimizer": [*VECTORS, *PIXELS, *BATCHED],
     "16_option_below_zero": ["ppo", "ppo_multidiscrete"],
     "17_gradient_norm": [*VECTORS, *PIXELS[:3], *BATCHED],
+    "25_start_from": [*VECTORS, *PIXELS, *BATCHED],
 }
 # `make test` trains all edits of ppo.py, and of other scripts those that would fail first; `make test-changes` all
 CASES = []
@@ -237,3 +239,132 @@ def test_the_loss_of_observations_is_used(in_tmp_path):
     player = module.load(folder)
     obs = torch.from_numpy(player.reset([1]))
     assert abs(player.agent.get_value(obs).item()) < 0.3
+
+
+class Told(gym.Env):
+    """Observes how many steps the episode has, from 1 on. Infos tell twice and three times that number, how long a step
+    takes, and at the end of an episode, after four steps, whether its last action was 1. Pays 1 a step."""
+
+    observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 1
+        return np.full(1, self.count, np.float32), {"privileged": np.array([2.0, 3.0])}
+
+    def step(self, action):
+        self.count += 1
+        info = {"privileged": np.array([2.0, 3.0]) * self.count, "duration": float(self.count), "unread": "told"}
+        if self.count == 5:
+            info["success"] = action == 1
+        return np.full(1, self.count, np.float32), 1.0, self.count == 5, False, info
+
+
+gym.register("Told-v0", Told)
+gym.register("ToldLimited-v0", Told, max_episode_steps=3)
+VECTORIZATIONS = pytest.mark.parametrize("vectorization", ["sync", "async"])
+
+
+def test_a_categorical_draws_the_same_actions(in_tmp_path):
+    """Torch draws it by the same noise, though at each step."""
+    path = edited("ppo", "21_categorical", in_tmp_path)
+    for seed in (1, 2):
+        module, _, folder = train("ppo", path, seed=seed)
+        _, _, unedited = train("ppo", ROOT / "cleanrl" / "ppo.py", seed=seed)
+        assert rows(folder, "episodes.csv", ["seconds"]) == rows(unedited, "episodes.csv", ["seconds"])
+        for name, values in metrics(unedited).items():
+            if name != "charts/SPS":
+                np.testing.assert_allclose(metrics(folder)[name], values, rtol=1e-3, atol=1e-4)
+    player = module.load(folder, deterministic=True)
+    obs = player.reset([1])
+    most_probable = player.agent.actor(torch.from_numpy(obs)).argmax().item()
+    assert {player.act(obs).item() for _ in range(20)} == {most_probable}
+    player.args.deterministic = False
+    assert {player.act(obs).item() for _ in range(40)} == {0, 1}
+
+
+@VECTORIZATIONS
+def test_a_metric_comes_from_infos(in_tmp_path, vectorization):
+    path = edited("ppo", "22_metric_from_info", in_tmp_path)
+    module = load_script(path)
+    succeeded = []
+    step = module.VectorEnv.step
+
+    def noted(envs, actions):
+        result = step(envs, actions)
+        if len(actions) > 1:  # not the look before training
+            succeeded.extend(actions[result[2] == 1] == 1)
+        return result
+
+    module.VectorEnv.step = noted
+    options = {"env_id": f"{__name__}:Told-v0", "vectorization": vectorization}
+    folder = module.main(module.Args(**TINY | options))
+    wanted = np.reshape(succeeded, (3, 32)).mean(1)  # an episode of each environment ends in every fourth step
+    assert metrics(folder)["charts/success"] == pytest.approx(wanted)
+    assert 0 < wanted.mean() < 1
+
+
+@VECTORIZATIONS
+def test_only_the_critic_sees_what_is_privileged(in_tmp_path, spy, vectorization):
+    module = load_script(edited("ppo", "23_asymmetric_critic", in_tmp_path))
+    calls = spy(module.Agent, "get_value")  # acting, learning and time limits
+    options = {"env_id": f"{__name__}:ToldLimited-v0", "vectorization": vectorization, "bootstrap_truncated": True}
+    folder = module.main(module.Args(**TINY | options))
+    seen = np.concatenate([call.obs for call in calls])
+    assert seen.tolist() == (seen[:, :1] * [1, 2, 3]).tolist()
+    assert set(seen[:, 0].tolist()) == {1, 2, 3, 4}  # 4: the last observations, which a time limit cut
+    agent = module.load(folder).agent
+    obs = torch.from_numpy(seen[:10])
+    other = obs * torch.tensor([1.0, 9.0, 9.0])
+    assert torch.equal(agent.get_log_probs(obs), agent.get_log_probs(other))
+    assert not torch.isclose(agent.get_value(obs), agent.get_value(other)).any()
+    module.main(*module.read_arguments(["--evaluate", str(folder), "--episodes", "1"]))
+
+
+@VECTORIZATIONS
+@pytest.mark.parametrize("env_id, episode", [("Told-v0", [2, 3, 4, 5]), ("ToldLimited-v0", [2, 3, 4])])
+def test_a_long_step_discounts_more(in_tmp_path, spy, vectorization, env_id, episode):
+    module = load_script(edited("ppo", "24_steps_of_different_length", in_tmp_path))
+    rollouts = spy(module, "compute_gae")
+    values = spy(module.Agent, "get_value")
+    options = {"env_id": f"{__name__}:{env_id}", "vectorization": vectorization, "bootstrap_truncated": True}
+    module.main(module.Args(**TINY | options, gamma=0.9, learning_rate=0.0))
+    rewards = rollouts[0].rewards
+    durations = rollouts[0].durations
+    assert durations.T.tolist() == [(episode * 32)[:32]] * 4
+    if env_id == "ToldLimited-v0":  # the last step's duration discounts the value of the last observation
+        last_value = next(call.result[0] for call in values if call.obs[0] == 4)
+        np.testing.assert_allclose(rewards[2::3], 1 + 0.9**4 * last_value, rtol=1e-5)
+    ones = np.ones((2, 1))
+    durations = np.array([[2.0], [3.0]])
+    _, returns = module.compute_gae(ones, 0 * ones, 0 * ones, ones[0], 0 * ones[0], durations, 0.9, 1.0)
+    np.testing.assert_allclose(returns, [[1 + 0.9**2 * (1 + 0.9**3)], [1 + 0.9**3]])
+
+
+def test_steps_of_one_length_are_as_before(in_tmp_path):
+    """The edited compute_gae with durations of 1 is the unedited one."""
+    module = load_script(edited("ppo", "24_steps_of_different_length", in_tmp_path))
+    unedited = load_script(ROOT / "cleanrl" / "ppo.py")
+    rng = np.random.default_rng(1)
+    rewards, values = rng.normal(size=(2, 9, 3))
+    dones = (rng.random((10, 3)) < 0.3).astype(float)
+    rollout = rewards, values, dones[:9], rng.normal(size=3), dones[9]
+    before = unedited.compute_gae(*rollout, 0.9, 0.8)
+    after = module.compute_gae(*rollout, np.ones((9, 3)), 0.9, 0.8)
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+
+
+def test_a_new_run_begins_with_trained_weights(in_tmp_path, monkeypatch):
+    path = edited("ppo", "25_start_from", in_tmp_path)
+    module, _, first = train("ppo", path)
+    trained = checkpoint(first)["model"]
+    options = {"env_kwargs": '{"sutton_barto_reward": true}', "checkpoints": 2}
+    _, _, folder = train("ppo", path, start_from=str(first), learning_rate=0.0, **options)
+    after = state(folder, 3)["model"]
+    assert all(torch.equal(after[name], trained[name]) for name in trained)
+    assert len(rows(folder, "metrics.csv")) == 3  # a run of its own
+    (folder / "checkpoints" / "3.pt").unlink()
+    first.rename("gone")  # going on doesn't need it, nor does it begin anew
+    module.main(*module.read_arguments(["--resume", str(folder), "--learning-rate", "0.001"]))
+    assert not torch.equal(state(folder, 3)["model"]["actor.0.weight"], trained["actor.0.weight"])
