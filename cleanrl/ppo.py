@@ -48,8 +48,9 @@ class Args:
     resume: str | None = None  # run folder to continue from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 10  # episodes that --evaluate plays
+    longest_episode: int = 30_000  # steps after which an episode of --evaluate or of a video is cut
     deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
-    debug: bool = False  # show the traceback if the environment can't be made
+    debug: bool = False  # show the traceback of a mistake, too
     # environment
     env_id: str = "CartPole-v1"  # Gymnasium id of the environment
     env_kwargs: str = "{}"  # arguments of the environment as JSON, say '{"sutton_barto_reward": true}'
@@ -341,6 +342,7 @@ import shlex
 import shutil
 import signal
 import sys
+import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
@@ -356,11 +358,13 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos wit
 ACTION_SPACES = (gym.spaces.Discrete,)  # that this script can act in
 PICTURES = False  # whether it learns from pictures
 LONG_EPISODE = 5_000  # steps after which play says that an episode is long
-LONGEST_EPISODE = 30_000  # steps after which it gives up
 LONGEST_UNSAVED = 600  # seconds of training after which an interim checkpoint is saved
+ENTRIES = (  # of a checkpoint, besides the states of kept objects
+    "script args update global_step seconds is_interim built recent_returns columns log_sizes path".split()
+)
 RANGES = [  # names of options, and their smallest and largest value
     (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
-    (["num_threads", "checkpoints", "episodes"], 1, sys.maxsize),
+    (["num_threads", "checkpoints", "episodes", "longest_episode"], 1, sys.maxsize),
     (["seed"], 0, 2**32 - 1),  # numpy's largest
     (["learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl"], 0, sys.maxsize),
     (["gamma", "gae_lambda"], 0, 1),
@@ -382,7 +386,10 @@ class OneOfMany(gym.Wrapper):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             random.seed(seed)
             np.random.seed(seed)
-        super().__init__(make_one())
+        env = make_one()
+        if len(env.observation_space.shape) == 1 and env.observation_space.dtype.kind != "f":
+            env = gym.wrappers.FlattenObservation(env)  # casts: whole numbers come in any type
+        super().__init__(env)
 
     def reset(self, **arguments):
         observation, info = self.env.reset(**arguments)
@@ -419,7 +426,8 @@ def close_vector(vector: gym.vector.VectorEnv) -> None:
         for process in vector.processes:
             process.kill()
         vector.closed = True
-    vector.close()
+    with suppress(SystemExit):  # a package may call quit()
+        vector.close()
 
 
 def get_episodes(infos: dict) -> list[dict]:
@@ -448,6 +456,37 @@ def set_wrapper_statistics(vector: gym.vector.VectorEnv, state: dict) -> None:
             x.mean = np.array(mean, x.mean.dtype)
             x.var = np.array(var, x.var.dtype)
         vector.set_attr(name, running)
+
+
+def check_observation(observation, space: gym.Space) -> None:
+    """Raises UserError if it isn't finite numbers of the space's type and shape. Bounds don't matter."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        for name in space if isinstance(space, gym.spaces.Dict) else range(len(space)):
+            check_observation(observation[name], space[name])
+        return
+    if space.shape is None:
+        raise UserError(f"observes {type(space).__name__}, and scripts learn from numbers only")
+    came = np.asarray(observation)
+    cast = came.astype(space.dtype)
+    is_rounded = cast.dtype.kind != "f" and np.any(cast != came)
+    if came.shape != space.shape or is_rounded or not np.isfinite(cast).all():
+        text = f"observes {came.dtype} {came.shape} from {came.min()} to {came.max()}"
+        raise UserError(f"{text}, but its observation_space says {space.dtype} {space.shape}")
+
+
+def take_first_step(envs: VectorEnv) -> None:
+    """Raises UserError if the one environment observes other than it says, or its reward is not a number."""
+    env = envs.vector.envs[0]
+    while not isinstance(env, gym.wrappers.RecordEpisodeStatistics):  # the first wrapper of make_env
+        env = env.env
+    observation, _ = env.env.reset(seed=0)
+    check_observation(observation, env.observation_space)
+    observation, reward, _, _, _ = env.env.step(env.action_space.sample())
+    check_observation(observation, env.observation_space)
+    if np.ndim(reward) > 0 or not hasattr(reward, "__float__"):
+        raise UserError(f"its reward is {reward!r}, which is not a number")
+    envs.reset([0])
+    envs.step(np.zeros((1, *envs.action_space.shape), np.float32))
 
 
 def check_spaces(env: gym.Env) -> None:
@@ -501,7 +540,9 @@ def load(run: str | Path, render_mode: str | None = None, **options) -> Player:
 
 
 def play(player: Player, seed: int, video: Path | None = None) -> dict:
-    """Plays an episode. Returns its return "r" and length "l". `video`: an mp4, complete or absent."""
+    """Plays an episode. Returns its return "r", its length "l" and, after --longest-episode steps without an
+    end, "is_cut": True. `video`: an mp4, complete or absent."""
+    limit = player.args.longest_episode
     torch.manual_seed(seed)
     obs = player.reset([seed])
     with ExitStack() as closing:
@@ -511,39 +552,45 @@ def play(player: Player, seed: int, video: Path | None = None) -> dict:
             fps = player.vector.metadata.get("render_fps", 30)
             writer = imageio.get_writer(unfinished, fps=fps, macro_block_size=2)
             closing.callback(writer.close)
-        for step in range(LONGEST_EPISODE):
+        for step in range(limit):
             if step == LONG_EPISODE:
-                print(f"{step:,} steps in an episode; it is given up after {LONGEST_EPISODE:,}", flush=True)
+                print(f"{step:,} steps in an episode; it is cut after --longest-episode {limit}", flush=True)
             if video:
                 writer.append_data(player.vector.render()[0])
             obs, _, _, _, episodes = player.step(player.act(obs))
             if episodes:
                 break
-        else:
-            raise UserError(f"an episode has not ended after {LONGEST_EPISODE:,} steps; limit it in make_env")
         if video:
             writer.close()
             unfinished.replace(video)
-    return episodes[0]
+    if episodes:
+        return {**episodes[0], "is_cut": False}
+    return {"r": return_so_far(player), "l": limit, "is_cut": True}
+
+
+def return_so_far(player: Player) -> float:
+    return float(player.vector.get_attr("episode_returns")[0])  # RecordEpisodeStatistics'
 
 
 def evaluate(checkpoint: dict, args: Args) -> None:
-    """Plays the episodes of --evaluate, and writes them to evaluation.csv in the run folder."""
+    """Plays the episodes of --evaluate, and writes each one to evaluation.csv in the run folder."""
     path = checkpoint["path"]
     folder = path.parent.parent if path.parent.name == "checkpoints" else path.parent
     player = Player(checkpoint, args, "rgb_array" if args.capture_video else None)
-    rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
     returns = []
     seeds = np.random.SeedSequence([args.seed, 0]).generate_state(args.episodes)  # 0 is no update's number
-    for number, seed in enumerate(seeds.tolist(), start=1):
-        video = folder / "evaluation.mp4" if args.capture_video and number == 1 else None
-        episode = play(player, seed, video)
-        print(f"episode {number}: return {episode['r']:.2f}, length {episode['l']}", flush=True)
-        rows.append(f"{path.name},{args.seed},{number},{episode['r']},{episode['l']}")
-        returns.append(episode["r"])
+    with open(folder / "evaluation.csv", "w", encoding="utf-8", newline="\n") as file:
+        print("checkpoint,seed,episode,episodic_return,episodic_length,is_cut", file=file)
+        for number, seed in enumerate(seeds.tolist(), start=1):
+            video = folder / "evaluation.mp4" if args.capture_video and number == 1 else None
+            episode = play(player, seed, video)
+            cut = " when it was cut" if episode["is_cut"] else ""
+            print(f"episode {number}: return {episode['r']:.2f}, length {episode['l']}{cut}", flush=True)
+            row = (path.name, args.seed, number, episode["r"], episode["l"], int(episode["is_cut"]))
+            print(*row, sep=",", file=file, flush=True)
+            returns.append(episode["r"])
     player.close()
     print(f"mean return {np.mean(returns):.2f} ± {np.std(returns):.2f} of {path}")
-    (folder / "evaluation.csv").write_text("\n".join(rows) + "\n", "utf-8")
 
 
 # -------------------------------------------------------------------------------------------------------- Run
@@ -552,16 +599,18 @@ class Run:
 
     def __init__(self, args: Args, checkpoint: dict | None = None):
         self.args = args
-        self.checkpoint = checkpoint  # the last one, to go on from or to record
+        self.checkpoint = checkpoint  # to go on from; after the first save, only what save notes of the last one
         self.update = checkpoint["update"] if checkpoint else 0
         self.global_step = checkpoint["global_step"] if checkpoint else 0
         self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by the first row
+        self.late_metrics = []  # that came after it
         self.episodes = []  # that ended in this update
         self.rewards = []  # of all steps in this update
         self.kept = {}
-        self.built = {}  # options of kept optimizers, as train built them
+        self.built = {}  # by name, the options that train built each kept optimizer with
+        self.tracker = None  # Weights & Biases' run
         self.stop_signal = None
         self.last_status = -math.inf
         self.closing = ExitStack()  # what has to be closed at the end
@@ -571,6 +620,8 @@ class Run:
         loads their states here."""
         self.kept.update(objects)
         for name, thing in objects.items():
+            if name in ENTRIES:
+                raise UserError(f"run.keep({name}=...): checkpoints use this name themselves; take another one")
             built = [{**group, "params": None} for group in getattr(thing, "param_groups", [])]
             self.built[name] = built
             if self.checkpoint is None:
@@ -645,7 +696,7 @@ class Run:
         if args.track:
             import wandb
 
-            tracker = wandb.init(
+            self.tracker = wandb.init(
                 project=args.wandb_project_name,
                 entity=args.wandb_entity,
                 name=self.folder.name,
@@ -654,7 +705,8 @@ class Run:
                 config=asdict(args),
                 sync_tensorboard=True,
             )
-            self.closing.callback(tracker.finish)
+            self.closing.callback(self.tracker.finish)
+            self.tracker.log_code(str(self.folder))  # the script's copy
         self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
         table = "|name|value|\n|-|-|\n"
         table += "\n".join(f"|{name}|{value}|" for name, value in asdict(args).items())
@@ -702,7 +754,7 @@ class Run:
             "charts/episodic_length": np.mean([episode["l"] for episode in self.episodes] or [math.nan]),
             "charts/reward": np.mean(self.rewards),
             "charts/SPS": self.global_step / self.seconds,
-            **{name: float(value) for name, value in metrics.items()},  # may be tensors
+            **{name: float(x.item() if hasattr(x, "item") else x) for name, x in metrics.items()},  # no gradient
         }
         self.episodes = []
         self.rewards = []
@@ -712,6 +764,10 @@ class Run:
         if not self.columns:
             self.columns = list(row)
             print(*self.columns, sep=",", file=self.metrics_file)
+        for name in row:
+            if name not in self.columns + self.late_metrics:
+                self.late_metrics.append(name)
+                print(f"note: {name} came after the first update: it is in TensorBoard, not in metrics.csv")
         options = {"restval": math.nan, "extrasaction": "ignore", "lineterminator": "\n"}
         csv.DictWriter(self.metrics_file, self.columns, **options).writerow(row)
         self.metrics_file.flush()
@@ -734,8 +790,9 @@ class Run:
     def save(self, is_interim: bool = False) -> None:
         """Writes a checkpoint, complete or not at all. The next one replaces an interim one."""
         self.tensorboard.flush()
-        os.fsync(self.metrics_file.fileno())  # resuming cuts the logs to what they were
-        os.fsync(self.episodes_file.fileno())
+        for file in (self.metrics_file, self.episodes_file):  # resuming cuts them to what they are now
+            file.flush()
+            os.fsync(file.fileno())
         state = {
             "script": Path(__file__).stem,
             "args": asdict(replace(self.args, resume=None)),
@@ -755,19 +812,24 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         path.with_suffix(".tmp").replace(path)
-        previous = self.checkpoint
-        self.checkpoint = load_checkpoint(path)  # fails now if it can't be read back
-        if previous and previous["is_interim"]:
-            previous["path"].unlink(missing_ok=True)
+        load_checkpoint(path)  # fails now if it can't be read back
+        if self.checkpoint and self.checkpoint["is_interim"]:
+            self.checkpoint["path"].unlink(missing_ok=True)
+        self.checkpoint = {"path": path, "is_interim": is_interim, "update": self.update, "seconds": self.seconds}
 
     def record_video(self) -> None:
         """Plays an episode with the checkpoint just written. A failure here costs the video, not the run."""
+        video = self.folder / "videos" / f"{self.update}.mp4"
         try:
-            player = Player(self.checkpoint, self.args, "rgb_array")
-            play(player, self.args.seed, self.folder / "videos" / f"{self.update}.mp4")
+            player = Player(load_checkpoint(self.checkpoint["path"]), self.args, "rgb_array")
+            play(player, self.args.seed, video)
             player.close()
-        except Exception as error:  # other people's code can raise anything
-            print(f"warning: no video of update {self.update}: {error}", file=sys.stderr)
+            if self.tracker:
+                import wandb
+
+                self.tracker.log({"video": wandb.Video(str(video)), "global_step": self.global_step})
+        except (Exception, SystemExit) as error:  # other people's code can raise anything
+            print(f"warning: no video of update {self.update}: {error!r}", file=sys.stderr)
 
 
 def create_run_folder(args: Args) -> Path:
@@ -797,7 +859,11 @@ def load_checkpoint(path: Path) -> dict:
     """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
     if path.is_dir():
         files = [file for file in path.glob("checkpoints/*.pt") if file.stem.isdigit()]
-        path = max(files, key=lambda file: int(file.stem), default=path / "checkpoints/*.pt")
+        if not files:
+            scripts = [file.name for file in path.glob("*.py")]  # a run folder has a copy of its own
+            hint = f"this is a run of {scripts[0]}" if scripts else "give a run folder or a checkpoint"
+            raise UserError(f"{path}: has no checkpoints of {Path(__file__).name}; {hint}")
+        path = max(files, key=lambda file: int(file.stem))
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         script = checkpoint["script"]
@@ -815,8 +881,8 @@ def load_state(thing, checkpoint: dict, name: str) -> None:
     try:
         thing.load_state_dict(checkpoint[name])
     except (KeyError, RuntimeError, ValueError) as error:
-        text = f"{checkpoint['path']}: its {name} doesn't fit: {type(error).__name__}: {error}"
-        raise UserError(text) from error
+        text = f"{checkpoint['path']}, which {checkpoint['script']}.py wrote: its {name} doesn't fit"
+        raise UserError(f"{text}: {type(error).__name__}: {error}") from error
 
 
 # ------------------------------------------------------------------------------------------------------- Main
@@ -842,29 +908,37 @@ def check_arguments(args: Args) -> None:
     registered = set(gym.registry)
     try:
         envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
-        envs.reset([0])
+        take_first_step(envs)
         if args.capture_video and envs.vector.render()[0] is None:
             raise UserError("draws no picture; use --no-capture-video")
         envs.close()
-    except Exception as error:  # an unknown id, a missing package, no display: each raises something else
-        if args.debug:
-            raise
-        hint = "" if str(error) else "no message; --debug shows where"
-        if isinstance(error, gym.error.UnregisteredEnv):
-            hint = "; ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py"
-            ids = sorted(set(gym.registry) - registered)
-            if ids:
-                hint = f"; its module registers {', '.join(ids)}"
-        what = f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}"
-        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        raise UserError(f"{what}: {kind}{error}{hint}") from error
+    except (Exception, SystemExit) as error:  # an unknown id, a missing package, no display, a call of quit()
+        text = str(error)
+        if not isinstance(error, UserError):
+            hint = "gymnasium.utils.env_checker may say more"
+            if isinstance(error, gym.error.UnregisteredEnv):
+                ids = sorted(set(gym.registry) - registered)
+                hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py"
+                if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
+                    hint = f"its module registers {', '.join(ids) or 'nothing; see docs/your-environment.md'}"
+            text = f"{type(error).__name__}: {text or 'no message'}; {hint}; --debug shows where"
+        raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 
 
 def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, whose arguments are the defaults then."""
     typed = sys.argv[1:] if words is None else words
-    devices = {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}  # as CleanRL's users type them
-    words = [devices.get(word, word) for word in typed]
+    words = []
+    for word in typed:  # some are as CleanRL's users, and readers of the article of 2020, type them
+        if word in ("--kle-stop", "--gae"):
+            raise UserError(f"{word}: now --target-kl 0.03 ends an update early, and --gae-lambda 1 leaves out GAE")
+        if word == "False" and words:  # --track False
+            words[-1] = words[-1].replace("--", "--no-", 1)
+        elif word != "True":
+            words.append(word)
+    today = {"--gym-id": "--env-id", "--prod-mode": "--track", "--no-prod-mode": "--no-track"}
+    today |= {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}
+    words = [today.get(word, word) for word in words]
     args = tyro.cli(Args, description=__doc__, args=words)
     if args.resume is None and args.evaluate is None:
         return args, None
@@ -882,6 +956,14 @@ def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
     return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
 
 
+def without_exit(function, *arguments) -> None:
+    """Calls the function. A package that ends Python in it, with status 0, must not look like a success."""
+    try:
+        function(*arguments)
+    except SystemExit as error:
+        raise UserError(f"something called sys.exit({error.code}); --debug shows where") from error
+
+
 def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
     if checkpoint is None and (args.resume is not None or args.evaluate is not None):
@@ -896,15 +978,20 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # it is for finding bugs, and takes time
     if args.evaluate is not None:
-        evaluate(checkpoint, args)
+        without_exit(evaluate, checkpoint, args)
         return None
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("signals reach only the main thread; train there, or in a multiprocessing.Process")
     if checkpoint and "built" not in checkpoint:
         raise UserError("an older version began this run; go on with the copy of the script in its folder")
     if checkpoint and checkpoint["args"].batch_size != args.batch_size:
         raise UserError("--num-envs and --num-steps: their product, which counts updates, cannot change")
+    if checkpoint and checkpoint["args"].env_id != args.env_id:
+        text = f"--resume goes on with --env-id {checkpoint['args'].env_id}; for another one, start a run with"
+        raise UserError(f"{text} load_checkpoint({args.resume!r})['model']: docs/make-it-your-own.md")
     run = Run(args, checkpoint)
     with run.closing:
-        train(args, run)
+        without_exit(train, args, run)
         run.finish()
     return run.folder
 
@@ -915,5 +1002,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:  # before a training or in an evaluation
         sys.exit(130)
     except (UserError, filelock.Timeout) as error:  # Timeout: another process trains in this folder
+        if "--debug" in sys.argv:
+            raise
         print(f"{Path(__file__).name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

@@ -22,8 +22,8 @@ UNIX_ONLY = ("fcntl", "grp", "pwd", "resource", "termios")
 # Lines above the double ruler, hunks of the diff to the parent, and overrides: the definitions below the ruler that are
 # new, gone or not the parent's. "Player" is a whole class. Parents come before their children.
 SCRIPTS = {
-    "ppo": (330, 0, ""),
-    "ppo_multidiscrete": (436, 12, "ACTION_SPACES Player.act flatten_mask"),
+    "ppo": (331, 0, ""),
+    "ppo_multidiscrete": (436, 13, "ACTION_SPACES Player.act flatten_mask take_first_step"),
     "ppo_continuous_action": (436, 12, """
         imports ACTION_SPACES FAMILIES __doc__ make_simulator note_far_bounds Player.__init__ check_arguments"""),
     "ppo_lstm": (420, 12, "RANGES Player check_arguments"),
@@ -40,18 +40,20 @@ SCRIPTS = {
     "ppo_atari_visual": (436, 10, """
         imports GRAY DARK BLUE GREEN ORANGE RED picture play draw_policy write"""),
     "ppo_atari_lstm": (471, 10, "Player check_arguments"),
-    "ppo_atari_envpool": (466, 14, """
+    "ppo_atari_envpool": (466, 16, """
         imports PICTURES RANGES OneOfMany make_vector close_vector get_episodes
-        get_wrapper_statistics set_wrapper_statistics check_spaces share_of_cores check_arguments"""),
-    "ppo_atari_multigpu": (467, 16, """
+        get_wrapper_statistics set_wrapper_statistics check_observation take_first_step check_spaces share_of_cores
+        return_so_far check_arguments"""),
+    "ppo_atari_multigpu": (467, 17, """
         imports Run.finish create_run_folder SharedRun join_processes choose_gpu from_first in_all torchrun_note
         launcher check_arguments main __main__"""),
-    "ppo_atari_multigpu_envpool": (486, 16, """
+    "ppo_atari_multigpu_envpool": (486, 17, """
         imports Run.finish create_run_folder SharedRun join_processes choose_gpu from_first in_all torchrun_note
         launcher check_arguments main __main__"""),
     "ppo_procgen": (466, 16, """
         imports ACTION_SPACES PICTURES RANGES NO_LEVEL MODES OneOfMany make_vector close_vector get_episodes
-        get_wrapper_statistics set_wrapper_statistics Games load_procgen
+        get_wrapper_statistics set_wrapper_statistics check_observation take_first_step Games load_procgen
+        return_so_far
         check_spaces level_range test_levels evaluate ProcgenRun check_levels check_arguments main"""),
 }  # fmt: skip
 

@@ -1,5 +1,7 @@
 """More small environments, for the tests of the command line, the run folder, resume and learning."""
 
+import sys
+
 import gymnasium as gym
 import numpy as np
 from environments import Random
@@ -45,6 +47,59 @@ class NoPicture(Constant):
 
     def render(self):
         return None
+
+
+class Lying(Constant):
+    """Returns what it is told to, whatever its spaces say."""
+
+    def __init__(self, observation=(0.0, 0.0), next_observation=None, reward=1.0, values=5, observation_space=None):
+        self.observation = observation
+        self.next_observation = observation if next_observation is None else next_observation
+        self.reward = reward
+        self.values = values  # that step returns
+        if observation_space is not None:
+            self.observation_space = observation_space
+
+    def reset(self, seed=None, options=None):
+        _, info = super().reset(seed=seed)
+        return self.observation, info
+
+    def step(self, action):
+        _, _, *others = super().step(action)
+        return (self.next_observation, self.reward, *others)[: self.values]
+
+
+class Quitting(Constant):
+    """Ends Python, as a window that is closed does, in one of its methods, once it was called so many times."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+    calls = 0  # of all of them
+
+    def __init__(self, method, after=0, render_mode=None):
+        self.method = method
+        self.after = after
+        self.render_mode = render_mode
+
+    def call(self, method):
+        if method == self.method:
+            Quitting.calls += 1
+            if Quitting.calls > self.after:
+                sys.exit()
+
+    def reset(self, seed=None, options=None):
+        self.call("reset")
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.call("step")
+        return super().step(action)
+
+    def render(self):
+        self.call("render")
+        return np.zeros((32, 32, 3), np.uint8)
+
+    def close(self):
+        self.call("close")
 
 
 class FailingReset(Constant):
@@ -107,6 +162,8 @@ gym.register("Constant-v0", Constant)
 gym.register("NaN-v0", Spoiled, kwargs={"value": np.nan})
 gym.register("Infinite-v0", Spoiled, kwargs={"value": np.inf})
 gym.register("NoPicture-v0", NoPicture)
+gym.register("Lying-v0", Lying)
+gym.register("Quitting-v0", Quitting)
 gym.register("FailingReset-v0", FailingReset)
 gym.register("Wordless-v0", Wordless)
 gym.register("WrongShape-v0", WrongShape)

@@ -8,8 +8,11 @@ import pickle
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
+import environments_cli
 import gymnasium as gym
 import numpy as np
 import ppo
@@ -139,9 +142,144 @@ def test_a_wrong_use_costs_one_line(refused, half, typed, named):
     assert named in refused(*typed.split())
 
 
+FLOATS = gym.spaces.Box(-1, 1, (2,), np.float32)
+BYTES = gym.spaces.Box(0, 255, (2,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "lie, named",
+    [
+        ({"values": 4}, "expected 5, got 4"),
+        ({"reward": None}, "reward is None"),
+        ({"reward": "1"}, "reward is '1'"),
+        ({"reward": np.ones(1)}, "reward is array"),
+        ({"observation": np.zeros(3)}, "observes float64 (3,)"),
+        ({"observation": np.full(2, np.nan)}, "from nan to nan"),
+        ({"observation": np.full(2, 0.5), "observation_space": BYTES}, "observation_space says uint8 (2,)"),
+        ({"observation": {"x": [0.5, 0]}, "observation_space": gym.spaces.Dict(x=BYTES)}, "says uint8 (2,)"),
+        ({"observation": (4, [300, 0]), "observation_space": gym.spaces.Tuple([gym.spaces.Discrete(5), BYTES])}, "300"),
+        ({"observation": np.zeros(2), "next_observation": np.full(2, 0.5), "observation_space": BYTES}, "says uint8"),
+        ({"observation": "left", "observation_space": gym.spaces.Text(9)}, "observes Text"),
+        ({"observation": {"x": "left"}, "observation_space": gym.spaces.Dict(x=gym.spaces.Text(9))}, "observes Text"),
+    ],
+)
+def test_an_environment_that_lies_about_itself_costs_one_line(refusal, lie, named):
+    gym.register("Lie-v0", "environments_cli:Lying", kwargs=lie)
+    assert named in refusal(ppo, env_id="Lie-v0")
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        {"observation": [5, -5], "reward": np.float32(1)},  # out of its bounds
+        {"observation": [1.0, 0.0], "reward": Fraction(1, 2), "observation_space": BYTES},  # nothing is lost
+        {"observation": [1, 2], "observation_space": BYTES},  # int64
+        {"observation": np.zeros(2), "reward": True},  # float64
+        {"observation": (4, [1, 2]), "observation_space": gym.spaces.Tuple([gym.spaces.Discrete(5), FLOATS])},
+    ],
+)
+def test_what_is_unusual_but_right_trains(in_tmp_path, truth):
+    gym.register("Truth-v0", "environments_cli:Lying", kwargs=truth)
+    train(env_id="Truth-v0", total_timesteps=48)
+
+
+def test_rewards_and_observations_are_looked_at_in_other_scripts_too(refusal):
+    space = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    picture = {"observation": np.full((64, 64, 3), 0.5), "observation_space": space}
+    gym.register("Lie-v0", "environments_cli:Lying", kwargs=picture)
+    assert "says uint8" in refusal(importlib.import_module("ppo_atari"), env_id="Lie-v0", device="cpu")
+    gym.register("Lie-v0", "environments_cli:Lying", kwargs={"reward": None})
+    assert "NoneType" in refusal(importlib.import_module("ppo_multidiscrete"), env_id="Lie-v0")
+    assert "reward is None" in refusal(importlib.import_module("ppo_numpy"), env_id="Lie-v0")
+
+
+def test_a_first_step_is_one_that_a_mask_allows(in_tmp_path):
+    script = importlib.import_module("ppo_multidiscrete")
+    for seed in range(3):
+        np.random.seed(seed)
+        script.check_arguments(script.Args(env_id="Doors-info-v0"))  # it asserts that its mask is kept to
+
+
+@pytest.mark.parametrize("typed", ["--env-id FailingReset-v0", "--env-id Nope-v0", "--env-id nope:Nope-v0"])
+def test_every_message_of_somebody_elses_says_how_to_see_where_it_came_from(refused, typed):
+    assert refused(*typed.split()).endswith("; --debug shows where")
+
+
+@pytest.mark.parametrize("method", ["reset", "step", "render"])
+def test_an_environment_that_ends_python_at_once_costs_one_line(refused, monkeypatch, method):
+    monkeypatch.setattr(environments_cli.Quitting, "calls", 0)
+    typed = ["--env-id", "Quitting-v0", "--env-kwargs", json.dumps({"method": method}), "--capture-video"]
+    assert "SystemExit" in refused(*typed)
+
+
+def test_an_environment_that_ends_python_when_it_is_closed_trains(in_tmp_path, monkeypatch):
+    monkeypatch.setattr(environments_cli.Quitting, "calls", 0)
+    folder = train(env_id="Quitting-v0", env_kwargs='{"method": "close"}', capture_video=True)
+    assert environments_cli.Quitting.calls > 1 and len(list(folder.glob("videos/*.mp4"))) == 4
+
+
+def test_an_environment_that_ends_python_later_is_no_success(in_tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(environments_cli.Quitting, "calls", 0)
+    with pytest.raises(ppo.UserError, match=r"sys\.exit"):
+        train(env_id="Quitting-v0", env_kwargs='{"method": "step", "after": 500}')
+    monkeypatch.setattr(environments_cli.Quitting, "calls", 0)
+    folder = train(env_id="Quitting-v0", env_kwargs='{"method": "render", "after": 6}', capture_video=True)
+    assert capsys.readouterr().err.count("warning: no video") == 3 and len(list(folder.glob("videos/*.mp4"))) == 1
+    monkeypatch.setattr(environments_cli.Quitting, "calls", 0)
+    typed = ["--evaluate", str(folder), "--env-kwargs", '{"method": "step", "after": 10}']
+    with pytest.raises(ppo.UserError, match=r"sys\.exit"):
+        ppo.main(*ppo.read_arguments(typed))
+    assert len(rows(folder, "evaluation.csv")) == 2  # those that were played before
+
+
 @pytest.mark.parametrize("flag", ["--resume", "--evaluate"])
 def test_an_empty_variable_starts_no_training(refused, flag):
     assert refused(flag, "")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_users_of_cleanrl_type_is_taken(script):
+    script = importlib.import_module(script)
+    typed = "--gym-id Mine-v0 --prod-mode True --anneal-lr False --torch-deterministic False --capture-video True"
+    today = "--env-id Mine-v0 --track --no-anneal-lr --no-torch-deterministic --capture-video"
+    if "numpy" in script.__name__:
+        typed = typed.replace("--torch-deterministic False ", "")
+        today = today.replace("--no-torch-deterministic ", "")
+    else:
+        typed += " --cuda False"
+        today += " --device cpu"
+    assert script.read_arguments(typed.split()) == script.read_arguments(today.split())
+    assert script.read_arguments(["--track", "False"]) == script.read_arguments([])
+    for old, new in (("--kle-stop", "--target-kl"), ("--gae", "--gae-lambda")):
+        with pytest.raises(script.UserError, match=f"{old}: .*{new}"):
+            script.read_arguments([old])
+
+
+def test_another_environment_is_a_run_of_its_own(refused, half):
+    line = refused("--resume", "runs/half", "--env-id", "CartPole-v1")
+    assert "load_checkpoint('runs/half')['model']" in line and "docs/make-it-your-own.md" in line
+
+
+def test_a_training_in_another_thread_is_refused_and_an_evaluation_is_not(half, capsys):
+    before = tree("runs")
+    with ThreadPoolExecutor() as threads:
+        with pytest.raises(ppo.UserError, match="main thread"):
+            threads.submit(train).result()
+        assert tree("runs") == before
+        typed = ["--evaluate", "runs/half", "--episodes", "1"]
+        threads.submit(lambda: ppo.main(*ppo.read_arguments(typed))).result()
+    assert "episode 1: return" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("other", ["ppo_numpy", "ppo_lstm"])
+def test_the_run_of_another_script_names_it(half, in_tmp_path, other):
+    script = importlib.import_module(other)
+    options = {"env_id": "Random-v0", "total_timesteps": 64, "num_envs": 4, "num_steps": 16}
+    folder = script.main(script.Args(**options))
+    with pytest.raises(ppo.UserError, match=f"{other}.py"):
+        ppo.load(folder)
+    with pytest.raises(script.UserError, match=r"\bppo.py"):
+        script.load(half)
 
 
 def test_cuda_is_accepted_and_refused_where_there_is_none(refused, monkeypatch):
@@ -172,14 +310,20 @@ def test_a_module_in_the_current_folder_is_found_and_its_ids_are_listed(in_tmp_p
     type_here("--env-id", "mine:Own-v0", "--total-timesteps", "512")
 
 
+def test_a_module_that_registers_nothing_is_told_so(refused):
+    Path("empty.py").touch()
+    assert "registers nothing" in refused("--env-id", "empty:Own-v0")
+
+
 def test_load_raises_what_other_programs_can_catch(in_tmp_path):
     with pytest.raises(ValueError, match="nowhere"):
         ppo.load("nowhere")
 
 
 def test_debug_shows_the_traceback(in_tmp_path):
-    with pytest.raises(RuntimeError, match="no simulator"):
+    with pytest.raises(ValueError, match="no simulator") as error:
         type_here("--env-id", "FailingReset-v0", "--debug")
+    assert isinstance(error.value.__cause__, RuntimeError)
 
 
 class Spaces(gym.Env):
@@ -292,11 +436,22 @@ def test_deterministic_takes_the_most_probable_action(in_tmp_path):
     assert {row["episodic_return"] for row in rows(folder, "evaluation.csv")} != {"8.0"}
 
 
-def test_a_long_episode_says_so_and_one_that_never_ends_is_given_up(in_tmp_path, monkeypatch, capsys):
-    folder = train(env_id="Endless-v0")
+def test_a_long_episode_says_so_and_one_that_never_ends_is_cut(in_tmp_path, monkeypatch, capsys):
+    folder = train(env_id="Endless-v0")  # pays 1 for action 1
     capsys.readouterr()
     monkeypatch.setattr(ppo, "LONG_EPISODE", 20)
-    monkeypatch.setattr(ppo, "LONGEST_EPISODE", 50)
-    with pytest.raises(ppo.UserError, match="50 steps"):
-        ppo.main(*ppo.read_arguments(["--evaluate", str(folder)]))
-    assert capsys.readouterr().out.startswith("20 steps")
+    ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--longest-episode", "50", "--episodes", "2"]))
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("20 steps") and printed[1].endswith("length 50 when it was cut")
+    table = rows(folder, "evaluation.csv")
+    assert [(row["episodic_length"], row["is_cut"]) for row in table] == [("50", "1")] * 2
+    for row, line in zip(table, printed[1::2]):
+        assert 0 < float(row["episodic_return"]) < 50
+        assert f"return {float(row['episodic_return']):.2f}" in line
+
+
+@pytest.mark.parametrize("longest, is_cut", [(7, "1"), (8, "0")])
+def test_an_episode_that_ends_at_the_limit_is_not_cut(in_tmp_path, longest, is_cut):
+    folder = train(env_id="LimitedCounter-v0", total_timesteps=48)
+    ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--longest-episode", str(longest), "--episodes", "1"]))
+    assert [row["is_cut"] for row in rows(folder, "evaluation.csv")] == [is_cut]

@@ -1,6 +1,7 @@
 """What a run writes: its folder, config.json, CSV files, TensorBoard events, videos, the status line, the tracker."""
 
 import contextlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import time
 import tomllib
 import types
+import warnings
 from pathlib import Path
 
 import environments
@@ -96,6 +98,7 @@ def test_metrics_csv(small):
 def test_an_update_without_episodes_has_no_episode_metrics_but_a_reward(in_tmp_path, spy):
     steps = spy(ppo.VectorEnv, "step")
     folder = train(env_id="Endless-v0")
+    del steps[0]  # the look before training
     table = rows(folder, "metrics.csv")
     assert {row["charts/episodic_return"] for row in table} == {"nan"}
     rewards = np.reshape([call.result[1] for call in steps], (40, 48))  # by update
@@ -151,6 +154,36 @@ def test_metrics_may_come_go_and_have_any_name(in_tmp_path, monkeypatch):
     assert [row["losses/entropy"] == "nan" for row in table] == [update == 2 for update in range(1, 51)]
     assert len(scalars(folder)["my_loss"]) == 50
     assert scalars(folder)["losses/new"] == [(48 * update, update) for update in range(5, 51, 5)]
+
+
+def test_a_metric_that_comes_late_says_where_it_is(in_tmp_path, monkeypatch, capsys):
+    log = ppo.Run.log
+
+    def log_later(run, metrics):
+        if run.update > 1:
+            metrics["losses/late"] = 1.0
+        log(run, metrics)
+
+    monkeypatch.setattr(ppo.Run, "log", log_later)
+    train()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "losses/late" in line]
+    assert len(lines) == 1 and "TensorBoard" in lines[0] and "metrics.csv" in lines[0]
+
+
+def test_a_metric_may_have_a_gradient(in_tmp_path, monkeypatch):
+    weight = torch.tensor([1e-4], requires_grad=True)
+    log = ppo.Run.log
+
+    def log_more(run, metrics):
+        log(run, {**metrics, "tensor": (weight * 2).sum(), "array": np.float32(0.5), "whole": 3})
+
+    monkeypatch.setattr(ppo.Run, "log", log_more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        folder = train(total_timesteps=96)
+    table = rows(folder, "metrics.csv")
+    assert {(float(row["tensor"]), row["array"], row["whole"]) for row in table} == {(np.float32(2e-4), "0.5", "3.0")}
+    assert {row["charts/learning_rate"] for row in table} == {"0.00025", "0.000125"}  # not rounded to float32
 
 
 def test_updates_may_go_unlogged(in_tmp_path, monkeypatch):
@@ -212,10 +245,28 @@ def test_a_video_at_every_checkpoint_shows_what_each_action_saw(in_tmp_path):
 
 def test_a_render_that_fails_later_costs_a_warning(in_tmp_path, monkeypatch, capsys):
     render = environments_cli.Film.render
-    monkeypatch.setattr(environments_cli.Film, "render", lambda self: render(self) if self.count == 0 else None)
+    monkeypatch.setattr(environments_cli.Film, "render", lambda self: render(self) if self.count < 2 else None)
     folder = train(env_id="Film-v0", capture_video=True)
     assert capsys.readouterr().err.count("warning: ") == 4
     assert checkpoints(folder) == [10, 20, 30, 40] and not list(folder.glob("videos/*"))
+
+
+def test_a_checkpoint_knows_the_sizes_of_what_is_on_the_disk(in_tmp_path, monkeypatch):
+    """Episodes of updates that weren't logged wait in a buffer until then."""
+    monkeypatch.setattr(ppo.Run, "log", lambda run, metrics: None)
+    sizes = []
+
+    def sync(descriptor):
+        sizes.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", sync)
+    folder = train()
+    for i, update in enumerate((10, 20, 30, 40), start=1):  # the first save came before all updates
+        metrics, episodes, _ = sizes[3 * i : 3 * i + 3]
+        assert state(folder, update)["log_sizes"] == {"metrics.csv": metrics, "episodes.csv": episodes}
+    assert episodes > 1000
 
 
 def test_a_tracker_gets_the_arguments_and_an_end_whatever_happens(in_tmp_path, monkeypatch):
@@ -223,7 +274,7 @@ def test_a_tracker_gets_the_arguments_and_an_end_whatever_happens(in_tmp_path, m
 
     def init(**options):
         calls.append(options)
-        return types.SimpleNamespace(finish=lambda: calls.append("finish"))
+        return types.SimpleNamespace(finish=lambda: calls.append("finish"), log_code=lambda folder: None)
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init, __spec__=True))
     monkeypatch.setattr(ppo, "compute_gae", lambda *_: 1 / 0)
@@ -236,13 +287,32 @@ def test_a_tracker_gets_the_arguments_and_an_end_whatever_happens(in_tmp_path, m
     assert end == "finish"
 
 
-def test_the_real_tracker_follows_a_run_offline(in_tmp_path):
+@pytest.mark.parametrize("script", ["ppo", "ppo_numpy"])
+def test_the_real_tracker_follows_a_run_offline_with_its_code_and_videos(in_tmp_path, script):
     pytest.importorskip("wandb")
-    typed = words(**SMALL | {"env_id": "CartPole-v1", "track": True})
-    _, stderr = run(*typed, env={"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(in_tmp_path)})
-    assert "rror" not in stderr
-    (file,) = in_tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    small = {name: SMALL[name] for name in SMALL if name != "checkpoints"}
+    typed = words(**small | {"env_id": "environments_cli:Film-v0", "checkpoints": 2, "track": True})
+    options = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(in_tmp_path)}
+    path = SCRIPT.with_name(f"{script}.py")
+    _, stderr = run(*typed, "--capture-video", script=path, env=options)
+    assert "rror" not in stderr and "no video" not in stderr
+    (tracked,) = in_tmp_path.glob("wandb/offline-run-*")
+    (file,) = tracked.glob("run-*.wandb")
     assert b"losses/policy_loss" in file.read_bytes()
+    (code,) = [x for x in in_tmp_path.glob(".local/share/wandb/artifacts/staging/*") if x.is_file()]
+    assert code.read_bytes() == path.read_bytes() and f"{script}.py".encode() in file.read_bytes()
+    sent = sorted(x.read_bytes() for x in tracked.glob("files/media/videos/*.mp4"))
+    assert sent == sorted(x.read_bytes() for x in in_tmp_path.glob("runs/*/videos/*.mp4")) and len(sent) == 2
+
+
+def test_a_tracker_that_takes_no_video_costs_the_video_there(in_tmp_path, monkeypatch, capsys):
+    tracker = types.SimpleNamespace(finish=lambda: None, log_code=lambda folder: None)  # has no log
+    fake = types.SimpleNamespace(init=lambda **options: tracker, Video=lambda path: path, __spec__=True)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    folder = train(env_id="Film-v0", track=True, capture_video=True)
+    assert capsys.readouterr().err.count("warning: no video") == 4
+    assert json.loads((folder / "end.json").read_text())["end"] == "whole"
+    assert len(list(folder.glob("videos/*.mp4"))) == 4
 
 
 # -------------------------------------------------------------------------------------------------------- Metadata
@@ -278,6 +348,18 @@ def test_a_state_that_could_not_be_read_back_is_refused_before_the_first_update(
     assert (folder / "metrics.csv").read_text() == ""
 
 
+@pytest.mark.parametrize("script", ["ppo", "ppo_numpy"])
+def test_a_name_that_checkpoints_use_themselves_is_refused(in_tmp_path, script):
+    script = importlib.import_module(script)
+    folder = script.main(script.Args(**SMALL | {"total_timesteps": 48}))
+    own = script.load_checkpoint(folder).keys() - {"model", "optimizer", "envs"}
+    assert len(own) > 8
+    run = script.Run(script.Args())
+    for name in own:
+        with pytest.raises(script.UserError, match=name):
+            run.keep(**{name: None})
+
+
 @pytest.mark.parametrize("name, place", [("reward", 1), ("observation", 0)])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_not_finite_is_named_with_its_update_and_environment(in_tmp_path, monkeypatch, name, place, value):
@@ -287,7 +369,8 @@ def test_what_is_not_finite_is_named_with_its_update_and_environment(in_tmp_path
     def spoil(env, action):
         steps.append(action)
         result = list(step(env, action))
-        if len(steps) == 48 * 13 + 3 * 5 + 2:  # in the update after 13 others, the second environment's sixth step
+        # In the update after 13 others, the second environment's sixth step; two come before training
+        if len(steps) == 2 + 48 * 13 + 3 * 5 + 2:
             result[place] = result[place] * value
         return result
 
