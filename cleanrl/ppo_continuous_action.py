@@ -1011,8 +1011,10 @@ def check_arguments(args: Args) -> None:
         raise UserError("--track: needs another package: pip install wandb")
     sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
     registered = set(gym.registry)
+    hint = ""
     try:
         envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
+        hint = "gymnasium.utils.env_checker may say more; "
         take_first_step(envs)
         if args.evaluate is None:
             note_far_bounds(envs.action_space)
@@ -1022,13 +1024,12 @@ def check_arguments(args: Args) -> None:
     except (Exception, SystemExit) as error:  # an unknown id, a missing package, no display, a call of quit()
         text = str(error)
         if not isinstance(error, UserError):
-            hint = "gymnasium.utils.env_checker may say more"
             if isinstance(error, gym.error.UnregisteredEnv):
                 ids = sorted(set(gym.registry) - registered)
-                hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py"
+                hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py; "
                 if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
-                    hint = f"its module registers {', '.join(ids) or 'nothing; see docs/your-environment.md'}"
-            text = f"{type(error).__name__}: {text or 'no message'}; {hint}; --debug shows where"
+                    hint = f"its module registers {', '.join(ids) or 'nothing; see docs/your-environment.md'}; "
+            text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 
 
