@@ -70,8 +70,8 @@ class Args:
     num_envs: int = 8  # environments that are stepped together, over all processes
     num_steps: int = 128  # steps of each environment in a rollout
     # processes
-    backend: Literal["nccl", "gloo"] = "nccl"  # how GPUs exchange tensors; CPUs always use gloo
-    device_ids: tuple[int, ...] = ()  # GPU of each process on this machine, say 0 0 1 1; by default 0, 1, 2 and so on
+    backend: Literal["auto", "nccl", "gloo"] = "auto"  # between GPUs; auto: NCCL, or gloo if processes share one
+    device_ids: tuple[int, ...] = ()  # GPU of each process on a machine, say 0 0 1 1; by default all its GPUs in turn
     # PPO
     learning_rate: float = 2.5e-4  # step size of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to 0
@@ -457,7 +457,6 @@ def train(args: Args, run: "Run") -> None:
 
 # ======================================================================== The run: nothing below is about PPO
 
-import argparse
 import atexit
 import csv
 import importlib.metadata
@@ -474,6 +473,7 @@ import time
 import traceback
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
+from functools import cache
 
 import filelock  # comes with torch
 import imageio.v2 as imageio
@@ -1092,34 +1092,69 @@ class SharedRun(Run):
             raise UserError(f"{text} in {', '.join(others)}; average gradients and buffers over all")
 
 
-def join_processes(backend: str) -> None:
-    """Joins the processes that torchrun started, or is the only one. Only the first prints."""
-    backend = "cpu:gloo,cuda:nccl" if backend == "nccl" and torch.cuda.is_available() else "gloo"
-    if "RANK" in os.environ:
-        store, rank, processes = next(dist.rendezvous("env://"))
-        if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:  # on one machine
-            # The store keeps addresses of processes that torchrun has ended: others must not find them
-            store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
+@cache
+def find_processes() -> tuple[dist.Store, int, int]:
+    """Where the processes that torchrun started find each other, the rank of this one, and their number."""
+    if "RANK" not in os.environ:
+        return dist.HashStore(), 0, 1
+    store, rank, processes = next(dist.rendezvous("env://"))
+    if os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]:  # on one machine
+        # The store keeps addresses of processes that torchrun has ended: others must not find them
+        store = dist.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+    return store, rank, processes
+
+
+def join_processes(backend: str = "gloo") -> None:
+    """Joins the processes that torchrun started, or is the only one. Called again, it changes the backend."""
+    store, rank, processes = find_processes()
+    if dist.is_initialized():
+        dist.destroy_process_group()
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    atexit.register(dist.destroy_process_group)
-    if dist.get_rank() > 0:
+        atexit.register(dist.destroy_process_group)
+    store = dist.PrefixStore(backend, store)  # each group has its own addresses
+    dist.init_process_group(backend, store=store, rank=rank, world_size=processes)
+    if rank > 0:  # only the first prints
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
 
 
-def choose_gpu(args: Args) -> None:
-    """Takes one of this machine's GPUs for this process."""
-    if args.device != "cuda":
-        return
+def choose_devices(gpus: int, processes: int, device_ids: tuple[int, ...], backend: str):
+    """The device of each process on a machine with so many GPUs, and the backend: "nccl" or "gloo".
+
+    device_ids, backend: the options. By default processes take the GPUs in turn, and exchange tensors through
+    NCCL, which allows one process on a GPU, or else through gloo. Raises UserError if that can't be had.
+    """
+    typed = f"--device-ids {' '.join(str(gpu) for gpu in device_ids)}"
+    if device_ids and len(device_ids) != processes:
+        raise UserError(f"{typed}: must name a GPU for each of the {processes} processes on this machine")
+    if any(gpu not in range(gpus) for gpu in device_ids):
+        raise UserError(f"{typed}: torch finds {gpus} GPUs on this machine, numbered from 0")
+    if gpus == 0:
+        return ["cpu"] * processes, "gloo"
+    chosen = device_ids or [rank % gpus for rank in range(processes)]
+    used = len(set(chosen))
+    if backend == "nccl" and used < processes:
+        raise UserError(f"--backend nccl: needs a GPU for each process, and {processes} have {used}; use auto or gloo")
+    if backend == "nccl" and not dist.is_nccl_available():
+        raise UserError(f"--backend nccl: torch {torch.__version__} comes without it; use auto or gloo")
+    if backend == "auto":
+        backend = "nccl" if used == processes and dist.is_nccl_available() else "gloo"
+    return [f"cuda:{gpu}" for gpu in chosen], backend
+
+
+def take_device(args: Args) -> None:
+    """Takes the device of this process, and joins the others through NCCL if that suits them all."""
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # on this machine
-    gpus = torch.cuda.device_count()
-    chosen = args.device_ids or tuple(range(processes))
-    are_shared = len(set(chosen[:processes])) < processes  # NCCL allows one process on each
-    if len(chosen) < processes or max(chosen) >= gpus or (are_shared and "nccl" in dist.get_backend_config()):
-        which = f"one of {gpus} GPUs for each of {processes} processes, each only once unless --backend gloo"
-        raise UserError(f"--device-ids {' '.join(str(gpu) for gpu in chosen)}: must name {which}")
-    torch.cuda.set_device(chosen[int(os.environ.get("LOCAL_RANK", 0))])
+    gpus = 0
+    device_ids = ()
+    if args.device == "cuda":
+        gpus = torch.cuda.device_count()
+        device_ids = args.device_ids
+    devices, backend = in_all(partial(choose_devices, gpus, processes, device_ids, args.backend))
+    if args.device == "cuda":
+        torch.cuda.set_device(devices[int(os.environ.get("LOCAL_RANK", 0))])
+        print(f"processes on {' '.join(devices)}")
+    if set(gather(backend)) == {"nccl"} and "nccl" not in dist.get_backend_config():
+        join_processes("cpu:gloo,cuda:nccl")
 
 
 def from_first(function):
@@ -1137,16 +1172,18 @@ def from_first(function):
     return result
 
 
-def in_all(check) -> None:
-    """Calls a function in all processes. If it raises UserError in one of them, all raise it."""
+def in_all(function):
+    """Calls a function in all processes. Each gets its own result, or all raise the UserError of any."""
+    result = None
     error = None
     try:
-        check()
+        result = function()
     except UserError as raised:
         error = raised
     for raised in gather(error):
         if raised is not None:
             raise raised
+    return result
 
 
 def torchrun_note() -> Path:
@@ -1259,11 +1296,12 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     if checkpoint is None and (args.resume is not None or args.evaluate is not None):
         raise UserError("from a program, call main(*read_arguments(['--resume', folder]))")
     if not dist.is_initialized():  # another program calls this
-        join_processes(args.backend)
+        join_processes()
     in_all(partial(check_arguments, args))
     args = replace(args, total_timesteps=int(args.total_timesteps))
     if args.device == "auto":
-        args.device = "cuda" if torch.cuda.is_available() else "cpu"
+        names_gpus = args.device_ids and args.evaluate is None  # take_device refuses ids that aren't there
+        args.device = "cuda" if names_gpus or torch.cuda.is_available() else "cpu"
     random.seed(f"{args.seed} {dist.get_rank()}")  # some environments draw from Python's and numpy's own
     np.random.seed([args.seed, dist.get_rank()])
     torch.set_num_threads(args.num_threads or torch.get_num_threads())
@@ -1274,9 +1312,9 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
         if dist.get_rank() == 0:
             without_exit(evaluate, checkpoint, args)
         return None
-    in_all(partial(choose_gpu, args))
     if threading.current_thread() is not threading.main_thread():
         raise UserError("signals reach only the main thread; train there, or in a multiprocessing.Process")
+    take_device(args)
     if checkpoint and "built" not in checkpoint:
         raise UserError("an older version began this run; go on with the copy of the script in its folder")
     if checkpoint and checkpoint["args"].batch_size != args.batch_size:
@@ -1302,9 +1340,7 @@ def keep_freed_memory() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--backend", default="nccl")  # the other arguments come from the first process
-    join_processes(parser.parse_known_args()[0].backend)
+    join_processes()
     if torchrun_note().is_file():  # torchrun has started these processes in place of others
         sys.argv += ["--resume", torchrun_note().read_text("utf-8")]
     try:

@@ -45,11 +45,11 @@ SCRIPTS = {
         get_wrapper_statistics set_wrapper_statistics check_observation take_first_step check_spaces share_of_cores
         return_so_far check_arguments"""),
     "ppo_atari_multigpu": (467, 17, """
-        imports Run.finish create_run_folder SharedRun join_processes choose_gpu from_first in_all torchrun_note
-        launcher check_arguments main __main__"""),
+        imports Run.finish create_run_folder SharedRun find_processes join_processes choose_devices take_device
+        from_first in_all torchrun_note launcher check_arguments main __main__"""),
     "ppo_atari_multigpu_envpool": (486, 17, """
-        imports Run.finish create_run_folder SharedRun join_processes choose_gpu from_first in_all torchrun_note
-        launcher check_arguments main __main__"""),
+        imports Run.finish create_run_folder SharedRun find_processes join_processes choose_devices take_device
+        from_first in_all torchrun_note launcher check_arguments main __main__"""),
     "ppo_procgen": (466, 16, """
         imports ACTION_SPACES PICTURES RANGES NO_LEVEL MODES OneOfMany make_vector close_vector get_episodes
         get_wrapper_statistics set_wrapper_statistics check_observation take_first_step Games load_procgen

@@ -31,7 +31,7 @@ def test_a_run_repeats_bit_for_bit_and_goes_on_on_a_cpu(name, tmp_path, monkeypa
 
 def test_two_processes_share_a_gpu(tmp_path):
     torchrun = ["torch.distributed.run", "--standalone", "--nnodes=1", "--nproc_per_node=2"]
-    typed = ["--device", "cuda", "--backend", "gloo", "--device-ids", "0", "0", "--total-timesteps", "2048"]
+    typed = ["--device", "cuda", "--device-ids", "0", "0", "--total-timesteps", "2048"]
     run(*torchrun, str(SCRIPT.with_name("ppo_atari_multigpu.py")), *typed, script="-m", cwd=tmp_path)
     (folder,) = tmp_path.glob("runs/*")
     assert checkpoints(folder) == [2]

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib
 import json
 import multiprocessing
 import os
@@ -28,7 +29,7 @@ WORKER = TESTS / "multigpu_worker.py"
 SMALL = {
     "env_id": "environments_atari:Noise-v0", "total_timesteps": 640, "num_envs": 4, "num_steps": 8, "checkpoints": 4,
     "num_minibatches": 2, "update_epochs": 2, "anneal_lr": False, "exact_resume": True, "num_threads": 1,
-    "device": "cpu", "backend": "gloo",
+    "device": "cpu",
 }  # fmt: skip
 STANDALONE = ("--standalone", "--nnodes=1", "--nproc_per_node=2")
 
@@ -362,44 +363,131 @@ def test_a_mistake_is_told_once(pair, in_tmp_path, mistake):
     assert not Path("runs").exists() and sorted(pair[0].rglob("*")) == before
 
 
-# The command line
+# Devices
+@pytest.fixture(params=["ppo_atari_multigpu", "ppo_atari_multigpu_envpool"])
+def script(request, monkeypatch):
+    """Each of the two scripts, with a torch that has NCCL."""
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    return importlib.import_module(request.param)
+
+
+@pytest.mark.parametrize("processes", range(1, 9))
+@pytest.mark.parametrize("gpus", range(5))
+def test_processes_take_the_gpus_in_turn_and_use_nccl_if_none_is_shared(script, gpus, processes):
+    devices, backend = script.choose_devices(gpus, processes, (), "auto")
+    assert len(devices) == processes
+    if gpus == 0:
+        assert set(devices) == {"cpu"} and backend == "gloo"
+    else:
+        assert devices[:gpus] == [f"cuda:{gpu}" for gpu in range(min(gpus, processes))]
+        assert devices[gpus:] == devices[: processes - gpus] if processes > gpus else devices == devices[:gpus]
+        assert backend == ("nccl" if processes <= gpus else "gloo")
+
+
 @pytest.mark.parametrize(
-    ("local_rank", "processes", "options", "gpu"),
+    ("gpus", "device_ids", "backend", "chosen"),
     [
-        (1, 2, {}, 1),
-        (2, 4, {"device_ids": (0, 0, 1, 1), "backend": "gloo"}, 1),
-        (1, 4, {"device": "cpu"}, None),  # no process needs a GPU
-        (0, 4, {}, "refused"),  # two would have none
-        (0, 4, {"device_ids": (0, 0, 1, 1)}, "refused"),  # two would share one, which NCCL refuses
-        (0, 2, {"device_ids": (1, 2)}, "refused"),  # there is no third
+        (2, (0, 0, 1, 1), "auto", "gloo"),
+        (4, (0, 0, 1, 1), "auto", "gloo"),
+        (4, (3, 1), "auto", "nccl"),
+        (4, (3, 1), "nccl", "nccl"),
+        (4, (3, 1), "gloo", "gloo"),
+        (1, (0,), "auto", "nccl"),
+        (1, (0, 0), "gloo", "gloo"),
     ],
 )
-def test_the_gpu_of_a_process_goes_by_its_local_rank(monkeypatch, local_rank, processes, options, gpu):
-    """On a machine of two GPUs."""
-    joined = []
-    taken = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: joined.append(backend))
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: joined[0])
-    monkeypatch.setattr(ppo.atexit, "register", lambda function: None)
+def test_device_ids_are_taken_as_typed(script, gpus, device_ids, backend, chosen):
+    devices = [f"cuda:{gpu}" for gpu in device_ids]
+    assert script.choose_devices(gpus, len(device_ids), device_ids, backend) == (devices, chosen)
+
+
+def test_without_nccl_gpus_use_gloo(script, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    assert script.choose_devices(2, 2, (), "auto") == (["cuda:0", "cuda:1"], "gloo")
+    with pytest.raises(script.UserError, match=r"--backend nccl: torch .* comes without it; use auto or gloo"):
+        script.choose_devices(2, 2, (), "nccl")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "device_ids", "backend", "told"),
+    [
+        (2, 4, (), "nccl", "--backend nccl: needs a GPU for each process, and 4 have 2; use"),
+        (2, 2, (1, 1), "nccl", "--backend nccl: needs a GPU for each process, and 2 have 1; use"),
+        (2, 4, (0, 1), "auto", "--device-ids 0 1: must name a GPU for each of the 4 processes"),
+        (2, 1, (0, 1), "auto", "--device-ids 0 1: must name a GPU for each of the 1 processes"),
+        (2, 2, (1, 2), "auto", "--device-ids 1 2: torch finds 2 GPUs on this machine, numbered from 0"),
+        (2, 2, (-1, 0), "gloo", "--device-ids -1 0: torch finds 2 GPUs"),
+        (0, 2, (0, 0), "auto", "--device-ids 0 0: torch finds 0 GPUs"),
+    ],
+)
+def test_a_choice_that_the_machine_does_not_allow_is_refused(script, gpus, processes, device_ids, backend, told):
+    with pytest.raises(script.UserError) as error:
+        script.choose_devices(gpus, processes, device_ids, backend)
+    assert str(error.value).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "options", "everywhere", "taken", "joined"),
+    [
+        (0, {}, ["nccl", "nccl"], ["cuda:0"], ["cpu:gloo,cuda:nccl"]),
+        (1, {}, ["nccl", "nccl"], ["cuda:1"], ["cpu:gloo,cuda:nccl"]),
+        (1, {}, ["nccl", "gloo"], ["cuda:1"], []),  # on another machine, processes share a GPU
+        (1, {"device_ids": (1, 1)}, ["gloo", "gloo"], ["cuda:1"], []),
+        (0, {"device_ids": (1, 0), "backend": "gloo"}, ["gloo", "gloo"], ["cuda:1"], []),
+        (1, {"device": "cpu", "device_ids": (1, 0, 0)}, ["gloo", "gloo"], [], []),  # no process needs a GPU
+    ],
+)
+def test_a_process_takes_its_device_and_joins_all_others_by_one_backend(
+    script, monkeypatch, capsys, local_rank, options, everywhere, taken, joined
+):
+    """On a machine of two GPUs and two processes. `everywhere`: what this and another machine would choose."""
+    found = []
+    again = []
     monkeypatch.setenv("LOCAL_RANK", str(local_rank))
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-    args = ppo.Args(**{"device": "cuda"} | options)
-    ppo.join_processes(args.backend)
-    if gpu == "refused":
-        with pytest.raises(ppo.UserError, match="one of 2 GPUs for each"):
-            ppo.choose_gpu(args)
-    else:
-        ppo.choose_gpu(args)
-    assert taken == ([gpu] if isinstance(gpu, int) else [])
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", found.append)
+    monkeypatch.setattr(torch.distributed, "get_backend_config", lambda: "cpu:gloo,cuda:gloo")
+    monkeypatch.setattr(script, "in_all", lambda function: function())
+    monkeypatch.setattr(script, "gather", lambda own: everywhere if own == everywhere[0] else pytest.fail(own))
+    monkeypatch.setattr(script, "join_processes", again.append)
+    args = script.Args(**{"device": "cuda"} | options)
+    script.take_device(args)
+    assert (found, again) == (taken, joined)
+    assert capsys.readouterr().out.startswith("processes on cuda:") == (args.device == "cuda")
+    assert args.backend == options.get("backend", "auto")  # a resumed run chooses anew
 
 
-def test_alone_a_resumed_run_ends_as_an_undisturbed_one_and_is_evaluated(in_tmp_path):
-    folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 128}))
+def test_processes_that_change_the_backend_learn_the_same(pair, in_tmp_path):
+    """As with NCCL, which needs GPUs: they leave the group in which they found their arguments, and form another."""
+    text = SCRIPT.read_text("utf-8")
+    for old, new in {
+        '["cpu"] * processes, "gloo"': '["cpu"] * processes, "nccl"',
+        '"cpu:gloo,cuda:nccl"': '"cpu:gloo"',
+    }.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    note = "    run = SharedRun(args, checkpoint)\n"
+    assert text.count(note) == 1
+    Path("mine.py").write_text(text.replace(note, f"{note}    print(dist.get_backend_config())\n"), "utf-8")
+    stdout, _ = end(torchrun("mine.py", *words(**SMALL)))
+    assert stdout.splitlines().count("cpu:gloo") == 1
+    (folder,) = Path().glob("runs/*")
+    assert_same_run(folder, pair[0])
+
+
+def test_a_gpu_that_is_named_and_not_there_is_a_mistake(refusal, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert "--device-ids 0: torch finds 0 GPUs" in refusal(ppo, **SMALL | {"device": "auto", "device_ids": (0,)})
+
+
+# The command line
+def test_alone_a_resumed_run_ends_as_an_undisturbed_one_and_is_evaluated(in_tmp_path, spy):
+    folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 128, "backend": "nccl"}))
+    choices = spy(ppo, "choose_devices")
     assert_resumes(ppo, folder, after=2)
+    assert [choice.backend for choice in choices] == ["nccl"]  # as typed when the run began
     ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--episodes=2"]))
     assert len(rows(folder, "evaluation.csv")) == 2
 
