@@ -354,3 +354,50 @@ def test_a_run_whose_reader_has_gone_saves_when_it_is_stopped(in_tmp_path):
     process.wait(timeout=60)
     (folder,) = Path().glob("runs/*")
     assert checkpoints(folder) == [len(rows(folder, "metrics.csv"))]
+
+
+# --------------------------------------------------------------------------------------- At which update it happens
+def signal_in(monkeypatch, update):
+    """The run gets SIGTERM while it is in this update."""
+    compute_gae = ppo.compute_gae
+    updates = []
+
+    def interrupted(*arguments):
+        updates.append(len(updates) + 1)
+        if updates[-1] == update:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return compute_gae(*arguments)
+
+    monkeypatch.setattr(ppo, "compute_gae", interrupted)
+
+
+def test_a_run_that_gets_a_signal_in_its_last_update_is_whole(in_tmp_path, monkeypatch, capsys):
+    signal_in(monkeypatch, 40)
+    folder = train()
+    assert checkpoints(folder)[-1] == 40 and end_of(folder) == "whole"
+    assert "play it: " in capsys.readouterr().out
+
+
+def test_a_run_that_gets_a_signal_ends_without_another_video(in_tmp_path, monkeypatch):
+    signal_in(monkeypatch, 20)  # whose checkpoint is planned
+    with pytest.raises(SystemExit):
+        train(env_id="Film-v0", capture_video=True)
+    (folder,) = Path().glob("runs/*")
+    assert checkpoints(folder) == [10, 20]
+    assert [path.name for path in folder.glob("videos/*")] == ["10.mp4"]
+
+
+def test_interim_checkpoints_are_ten_minutes_apart_and_after_planned_ones(in_tmp_path, monkeypatch, spy):
+    """Of a run whose updates take 100 seconds each."""
+    learned = spy(ppo, "compute_gae")
+    monkeypatch.setattr(ppo.time, "perf_counter", lambda: 100.0 * len(learned))
+    saved = []
+    save = ppo.Run.save
+
+    def noted_save(run, **options):
+        saved.append(run.update)
+        save(run, **options)
+
+    monkeypatch.setattr(ppo.Run, "save", noted_save)
+    train(checkpoints=2)
+    assert saved == [0, 7, 14, 20, 27, 34, 40]
