@@ -13,7 +13,7 @@ watch: .venv/train
 	$(BIN)/python cleanrl/ppo.py --evaluate benchmark/agents/cartpole --capture-video --episodes 3
 
 test: .venv/test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # For the loop of a change: lint, the agreement of the copies, and the quick tests
 check: .venv/test
