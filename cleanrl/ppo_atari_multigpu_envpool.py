@@ -36,7 +36,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # before there is a group: imported later, it would keep the group alive
 import torch.nn as nn
 import tyro
 
@@ -321,7 +320,9 @@ def train(args: Args, run: "Run") -> None:
     """Collects rollouts and learns from each. `run` does the rest: it counts updates, saves, resumes and logs."""
     rank = dist.get_rank()
     world_size = dist.get_world_size()
-    args = copy.copy(args)  # num_envs, batch_size, total_timesteps: now of this process alone; run.global_step: of all
+    # From here on, args is this process's share: its num_envs, batch_size and total_timesteps. So the lines below are
+    # ppo_atari_envpool.py's. run.global_step counts the steps of all processes.
+    args = copy.copy(args)
     args.num_envs //= world_size
     args.total_timesteps //= world_size
     device = torch.device(args.device)
@@ -439,6 +440,7 @@ from functools import cache
 import filelock  # comes with torch
 import imageio.v2 as imageio
 import torch._dynamo  # loads Triton, which crashes if it is loaded after Mesa, MuJoCo's renderer
+import torch.distributed.nn  # before there is a group, which its functions' defaults would keep alive
 from torch.utils.tensorboard import SummaryWriter
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it to repeat bit for bit
@@ -1003,9 +1005,11 @@ def take_device(args: Args) -> None:
     devices, backend = in_all(partial(choose_devices, gpus, processes, device_ids, args.backend))
     if args.device == "cuda":
         torch.cuda.set_device(devices[int(os.environ.get("LOCAL_RANK", 0))])
-        print(f"processes on {' '.join(devices)}")
-    if set(gather(backend)) == {"nccl"} and "nccl" not in dist.get_backend_config():
+    suits_all = set(gather(backend)) == {"nccl"}
+    if suits_all and "nccl" not in dist.get_backend_config():
         join_processes("cpu:gloo,cuda:nccl")
+    if args.device == "cuda":
+        print(f"processes on {' '.join(devices)}, through {'NCCL' if suits_all else 'gloo'}")
 
 
 def from_first(function):
