@@ -13,7 +13,9 @@ import torch
 import tyro
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
-script = importlib.import_module(sys.argv.pop(1))
+name = sys.argv.pop(1)
+sys.modules.pop(name, None)  # in a fork, it has been used
+script = importlib.import_module(name)
 rank = int(os.environ["RANK"])
 notes = {"seeds": [], "rewards": [], "minibatches": [], "gradients": [], "weights": [], "steps": [], "drawn": []}
 reset = script.VectorEnv.reset
@@ -71,10 +73,9 @@ def noted_adam_step(optimizer):
     notes["last_weights"] = parameters
 
 
-def save_notes():
-    notes["last_weights"] = [x.detach() for x in notes["last_weights"]]
-    notes["threads"] = sorted(path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm"))
-    torch.save(notes, f"rank{rank}.pt")
+def note_threads():
+    """Of a process that is no fork: forks skip what is registered for Python's end."""
+    Path("threads").write_text("".join(path.read_text() for path in Path("/proc/self/task").glob("*/comm")))
 
 
 script.Agent = OtherAgent
@@ -83,5 +84,7 @@ script.VectorEnv.step = noted_env_step
 script.ppo_loss = noted_loss
 script.compute_gae = noted_gae
 torch.optim.Adam.step = noted_adam_step
-atexit.register(save_notes)  # runs after what the script registers later
+atexit.register(note_threads)  # runs after what the script registers later
 script.main(tyro.cli(script.Args))
+notes["last_weights"] = [x.detach() for x in notes["last_weights"]]
+torch.save(notes, f"rank{rank}.pt")

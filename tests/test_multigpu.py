@@ -1,11 +1,13 @@
 """What the data-parallel scripts add: several processes learn what one would, and survive the loss of one."""
 
+import atexit
 import contextlib
 import gc
 import importlib
 import json
 import multiprocessing
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -34,30 +36,77 @@ SMALL = {
 STANDALONE = ("--standalone", "--nnodes=1", "--nproc_per_node=2")
 
 
+FORK = multiprocessing.get_context("fork")
+
+
+def start_job(*typed, **variables):
+    """Starts a job of two processes in the current directory, as torchrun does, in forks of this process, which has
+    loaded torch. stdout and stderr of the job go to files of these names."""
+    if torch.distributed.is_initialized():  # alone, by another test; a fork would be in its group
+        torch.distributed.destroy_process_group()
+        atexit.unregister(torch.distributed.destroy_process_group)
+    return start(run_ranks, list(map(str, typed)), variables)
+
+
 def torchrun(*typed, options=STANDALONE, **variables):
-    """Starts a job in the current directory: torchrun's own code, in a fork of this process, without the seconds that
-    torch needs to load. stdout and stderr of the job go to files of these names."""
-    arguments = [*options, *map(str, typed)]
-    process = multiprocessing.get_context("fork").Process(target=job, args=(arguments, variables))
+    """As start_job, by torchrun's own code, whose processes load everything: some five seconds. For what its own part
+    is in."""
+    return start(torch.distributed.run.main, [*options, *map(str, typed)], variables)
+
+
+def start(function, argv, variables):
+    process = FORK.Process(target=in_job, args=(function, argv, variables))
     process.output = Path("stdout").absolute(), Path("stderr").absolute()
     process.start()
     return process
 
 
-def job(argv, variables):
+def in_job(function, argv, variables):
     gc.freeze()  # what earlier tests left is not closed here: its threads are the parent's alone
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), descriptor)
         setattr(sys, name, open(descriptor, "w", buffering=1, closefd=False))
     os.environ.update({"PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **variables})
-    torch.distributed.run.main(argv)
+    function(argv)
+
+
+def run_ranks(argv):
+    """Two processes, of which one that fails ends the other."""
+    os.setsid()
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    os.environ |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    ranks = [FORK.Process(target=run_rank, args=(argv, str(rank))) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    while any(process.is_alive() for process in ranks) and not any(process.exitcode for process in ranks):
+        time.sleep(0.02)
+    for process in ranks:
+        process.terminate()
+    for process in ranks:
+        process.join(30)
+        process.kill()
+    sys.exit(int(any(process.exitcode for process in ranks)))
+
+
+def run_rank(argv, rank):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+    sys.argv = argv
+    sys.path.insert(0, str(Path(argv[0]).resolve().parent))
+    runpy.run_path(argv[0], run_name="__main__")
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
 
 
 def end(process, status=0):
     """Waits for the end of a job, which must be `status`; a job that hangs is ended and fails the test."""
     process.join(180)
     if process.exitcode is None:
-        process.terminate()  # torchrun hands the signal on
+        process.terminate()  # which ends its processes too
     stdout, stderr = (path.read_text() for path in process.output)
     assert process.exitcode == status, (stdout, stderr)
     return stdout, stderr
@@ -95,7 +144,7 @@ def pair(tmp_path_factory):
     """A job of two processes that nothing disturbed: its run folder, and the notes of both ranks."""
     here = tmp_path_factory.mktemp("pair")
     with contextlib.chdir(here):
-        stdout, _ = end(torchrun(WORKER, "ppo_atari_multigpu", *words(**SMALL)))
+        stdout, _ = end(start_job(WORKER, "ppo_atari_multigpu", *words(**SMALL)))
     (folder,) = here.glob("runs/*")
     assert stdout.count("100%") == 1 and f"run folder: runs/{folder.name}" in stdout  # one process speaks
     return folder, load_notes(here)
@@ -182,17 +231,11 @@ def test_rank_0_logs_the_episodes_and_rewards_of_all(pair):
     assert logged == pytest.approx(rewards.tolist(), abs=1e-5)
 
 
-def test_the_group_s_threads_end_before_python_does(pair):
-    """One that asks for Python's lock when Python ends would abort the process, now and then (signal 6)."""
-    for note in pair[1]:
-        assert not [name for name in note["threads"] if "gloo" in name]
-
-
 @pytest.mark.parametrize(("target", "epochs"), [(0.01, 1), (0.02, 2)])
 def test_the_kl_that_ends_an_update_is_that_of_all_ranks(in_tmp_path, target, epochs):
     """0.015 on average, while one rank alone would stop at either target, and the other at none."""
     options = SMALL | {"total_timesteps": 64, "checkpoints": 1, "target_kl": target}
-    end(torchrun(WORKER, "ppo_atari_multigpu", *words(**options), KL="0.0 0.03"))
+    end(start_job(WORKER, "ppo_atari_multigpu", *words(**options), KL="0.0 0.03"))
     for note in load_notes(in_tmp_path):
         assert note["steps"] == [2 * epochs] * 2
 
@@ -213,9 +256,9 @@ def test_killed_processes_cost_nothing_but_time(pair, in_tmp_path):
 def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path):
     """And the run goes on in any number of processes."""
     options = SMALL | {"total_timesteps": 32 * 5000, "exact_resume": False}
-    process = torchrun(SCRIPT, *words(**options))
+    process = start_job(SCRIPT, *words(**options))
     wait_for_updates(process, 2)
-    rank_1 = worker_ids(process)[1]
+    rank_1 = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[1])
     os.kill(rank_1, signal.SIGTERM)
     time.sleep(0.005)
     os.kill(rank_1, signal.SIGTERM)  # torchrun hands signals on, so that a process can get each twice
@@ -248,7 +291,7 @@ def test_a_run_that_ends_itself_by_its_returns_ends_in_all_processes(in_tmp_path
     log = "        run.log(metrics)\n"
     stop = "        if len(run.recent_returns) >= 20:\n            break\n"
     Path("mine.py").write_text(SCRIPT.read_text("utf-8").replace(log, log + stop))
-    end(torchrun("mine.py", *words(**SMALL)))
+    end(start_job("mine.py", *words(**SMALL)))
     (folder,) = Path("runs").iterdir()
     updates = len(rows(folder, "metrics.csv"))
     assert updates < 20 and checkpoints(folder)[-1] == updates
@@ -263,22 +306,25 @@ def test_a_second_signal_to_a_process_that_torchrun_did_not_start_ends_it(monkey
 
 
 def test_two_nodes_train_as_one_does(pair, in_tmp_path):
-    """Two agents on this machine, which share no folder: only the first rank reads and writes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """Two agents on this machine, which share no folder: only the first rank reads and writes. The group's threads end
+    before Python does."""
+    port = free_port()
     nodes = []
     for node in range(2):
         Path(f"node{node}").mkdir()
         os.chdir(f"node{node}")
-        where = ("--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", str(port))
-        nodes.append(torchrun(SCRIPT, *words(**SMALL), options=("--nnodes=2", "--nproc_per_node=1", *where)))
+        where = ("--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", port)
+        options = ("--nnodes=2", "--nproc_per_node=1", *where)
+        nodes.append(torchrun(WORKER, "ppo_atari_multigpu", *words(**SMALL), options=options))
         os.chdir("..")
     for process in nodes:
         end(process)
     (folder,) = Path().glob("node0/runs/*")
     assert_same_run(folder, pair[0])
-    assert sorted(path.name for path in Path("node1").iterdir()) == ["stderr", "stdout"]
+    assert sorted(path.name for path in Path("node1").iterdir()) == ["rank1.pt", "stderr", "stdout", "threads"]
+    for node in range(2):
+        # One that asks for Python's lock when Python ends would abort the process, now and then (signal 6)
+        assert "gloo" not in Path(f"node{node}/threads").read_text()
     first = f"torchrun --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 --master-port={port} --nproc_per_node=1 "
     assert json.loads((folder / "config.json").read_text())["command"].startswith(first)
 
@@ -321,7 +367,7 @@ def test_one_line_names_the_process_that_goes_astray(in_tmp_path, edits, told):
         assert text.count(old) == 1
         text = text.replace(old, new)
     Path("mine.py").write_text(text, "utf-8")
-    _, stderr = end(torchrun("mine.py", *words(**SMALL)), status=0 if told is None else 1)
+    _, stderr = end(start_job("mine.py", *words(**SMALL)), status=0 if told is None else 1)
     lines = [line for line in stderr.splitlines() if line.startswith("mine.py: error: ")]
     assert len(lines) == (told is not None)
     assert all(told in line for line in lines)
@@ -333,14 +379,16 @@ def test_processes_that_wait_end_with_the_one_that_failed(in_tmp_path):
     fail = '        if rank == 1 and update == 2:\n            raise RuntimeError("mine")\n        # Advantages\n'
     Path("mine.py").write_text(SCRIPT.read_text("utf-8").replace("        # Advantages\n", fail), "utf-8")
     begun = time.monotonic()
-    _, stderr = end(torchrun("mine.py", *words(**SMALL), "--vectorization=async", NAMED="by this test"), status=1)
+    job = start_job("mine.py", *words(**SMALL), "--vectorization=async")
+    _, stderr = end(job, status=1)
     assert time.monotonic() - begun < 60
     assert "process 1:\n" in stderr and "RuntimeError: mine" in stderr
     assert "EOFError" not in stderr  # of an environment's process
     time.sleep(1)
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # of another user, or it has just ended
-            assert b"NAMED=by this test" not in path.read_bytes(), path
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            has_ended = (path / "cmdline").read_text() == ""  # and its parent has not asked how
+            assert has_ended or os.getsid(int(path.name)) != job.pid
 
 
 @pytest.mark.parametrize("mistake", ["sizes", "id", "lock"])
@@ -356,7 +404,7 @@ def test_a_mistake_is_told_once(pair, in_tmp_path, mistake):
         told = str(pair[0] / "lock")
     before = sorted(pair[0].rglob("*"))
     with filelock.FileLock(pair[0] / "lock"):
-        _, stderr = end(torchrun(SCRIPT, *typed), status=1)
+        _, stderr = end(start_job(SCRIPT, *typed), status=1)
     (line,) = (line for line in stderr.splitlines() if line.startswith("ppo_atari_multigpu.py: error: "))
     assert told in line
     assert "process 1:\n" not in stderr  # no traceback
@@ -371,16 +419,12 @@ def script(request, monkeypatch):
     return importlib.import_module(request.param)
 
 
-@pytest.mark.parametrize("processes", range(1, 9))
 @pytest.mark.parametrize("gpus", range(5))
-def test_processes_take_the_gpus_in_turn_and_use_nccl_if_none_is_shared(script, gpus, processes):
-    devices, backend = script.choose_devices(gpus, processes, (), "auto")
-    assert len(devices) == processes
-    if gpus == 0:
-        assert set(devices) == {"cpu"} and backend == "gloo"
-    else:
-        assert devices[:gpus] == [f"cuda:{gpu}" for gpu in range(min(gpus, processes))]
-        assert devices[gpus:] == devices[: processes - gpus] if processes > gpus else devices == devices[:gpus]
+def test_processes_take_the_gpus_in_turn_and_use_nccl_if_none_is_shared(script, gpus):
+    for processes in range(1, 9):
+        devices, backend = script.choose_devices(gpus, processes, (), "auto")
+        in_turn = [f"cuda:{gpu}" for gpu in range(gpus)] * 8 or ["cpu"] * 8
+        assert devices == in_turn[:processes]
         assert backend == ("nccl" if processes <= gpus else "gloo")
 
 
@@ -454,7 +498,9 @@ def test_a_process_takes_its_device_and_joins_all_others_by_one_backend(
     args = script.Args(**{"device": "cuda"} | options)
     script.take_device(args)
     assert (found, again) == (taken, joined)
-    assert capsys.readouterr().out.startswith("processes on cuda:") == (args.device == "cuda")
+    used = options.get("device_ids", (0, 1))
+    said = f"processes on cuda:{used[0]} cuda:{used[1]}, through {'NCCL' if joined else 'gloo'}\n"
+    assert capsys.readouterr().out == (said if taken else "")
     assert args.backend == options.get("backend", "auto")  # a resumed run chooses anew
 
 
@@ -470,7 +516,7 @@ def test_processes_that_change_the_backend_learn_the_same(pair, in_tmp_path):
     note = "    run = SharedRun(args, checkpoint)\n"
     assert text.count(note) == 1
     Path("mine.py").write_text(text.replace(note, f"{note}    print(dist.get_backend_config())\n"), "utf-8")
-    stdout, _ = end(torchrun("mine.py", *words(**SMALL)))
+    stdout, _ = end(start_job("mine.py", *words(**SMALL)))
     assert stdout.splitlines().count("cpu:gloo") == 1
     (folder,) = Path().glob("runs/*")
     assert_same_run(folder, pair[0])
@@ -504,7 +550,7 @@ def test_a_gradient_that_a_process_lacks_counts_as_0(monkeypatch):
 # ppo_atari_multigpu_envpool.py
 def test_envpool_games_are_learned_by_two_processes_as_by_one(in_tmp_path):
     options = SMALL | {"env_id": "Breakout-v5", "num_steps": 80, "total_timesteps": 320, "checkpoints": 1}
-    end(torchrun(WORKER, "ppo_atari_multigpu_envpool", *words(**options, env_threads=1)))
+    end(start_job(WORKER, "ppo_atari_multigpu_envpool", *words(**options, env_threads=1)))
     first, second = load_notes(in_tmp_path)
     assert all(torch.equal(one, other) for one, other in zip(first["last_weights"], second["last_weights"]))
     seeds = first["seeds"] + second["seeds"]
