@@ -17,6 +17,7 @@ from helpers import assert_same_state, load_script, rows, state
 ROOT = Path(__file__).parents[1]
 CHANGES = ROOT / "tests" / "changes"
 TINY = {"total_timesteps": 384, "num_envs": 4, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
+FRAMES = {"total_timesteps": 48, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1}
 ENVIRONMENTS = {
     "ppo": {"env_id": "CartPole-v1"},
     "ppo_multidiscrete": {"env_id": "CartPole-v1"},
@@ -112,7 +113,8 @@ def first_weights(module, args) -> dict:
 
 def train(script: str, path: Path, **options):
     module = load_script(path)
-    args = module.Args(**{**TINY, **ENVIRONMENTS[script], **options})
+    sizes = TINY if script in VECTORS else FRAMES  # three updates either way
+    args = module.Args(**{**sizes, **ENVIRONMENTS[script], **options})
     return module, args, module.main(args)
 
 

@@ -73,13 +73,22 @@ def python():
 
 
 def small(argv: list[str]) -> list[str]:
-    """A script's command with fewer steps and episodes, if it doesn't say how many."""
+    """A script's command with few steps and episodes: a tenth of those that it says, if it says how many."""
+    argv = list(argv)
+    is_atari = argv[0].startswith("cleanrl/ppo_atari")
+    for flag, least in (("--total-timesteps", 2048), ("--episodes", 1)):
+        if flag in argv:
+            value = argv.index(flag) + 1
+            argv[value] = str(max(least, int(argv[value]) // 10))
+    if "--total-timesteps" in argv and is_atari:  # 2048 are too many
+        place = argv.index("--total-timesteps")
+        del argv[place : place + 2]
     flags = {word.partition("=")[0] for word in argv}
     if "--evaluate" in flags:
         return argv if "--episodes" in flags else [*argv, "--episodes", "1"]
     if flags & {"--total-timesteps", "--resume", "--help"}:
         return argv
-    if argv[0].startswith("cleanrl/ppo_atari"):
+    if is_atari:
         if "--num-envs" not in flags:
             argv = [*argv, "--num-envs", "2"]
         argv = [*argv, "--no-capture-video", "--num-threads", "1"]
