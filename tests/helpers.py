@@ -19,6 +19,7 @@ from unittest import mock
 import environments_cli  # noqa: F401 (registers them)
 import numpy as np
 import ppo
+import pytest
 import torch
 import torch.nn as nn
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -37,6 +38,27 @@ def train(script=ppo, resume=None, **arguments):
     if resume is None:
         return script.main(script.Args(**SMALL | arguments))
     return script.main(*script.read_arguments(words(resume=resume, **arguments)))
+
+
+class HasLearnedError(Exception):
+    """Ends a training."""
+
+
+def learn(script, args, enough, episodes):
+    """Trains until the mean return of the last `episodes` exceeds `enough`, which it must in the steps of args. Returns
+    the returns of all episodes."""
+    log = script.Run.log
+    returns = []
+
+    def log_and_look(run, metrics):
+        returns.extend(episode["r"] for episode in run.episodes)
+        log(run, metrics)
+        if len(returns) >= episodes and np.mean(returns[-episodes:]) > enough:
+            raise HasLearnedError
+
+    with mock.patch.object(script.Run, "log", log_and_look), pytest.raises(HasLearnedError):
+        script.main(args)
+    return returns
 
 
 def words(**arguments):

@@ -13,7 +13,7 @@ import ppo_procgen as ppo
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_resumes, checkpoints, rows, run, state, type_here, words
+from helpers import assert_resumes, checkpoints, learn, rows, run, state, type_here, words
 
 procgen = pytest.importorskip(
     "procgen",
@@ -428,6 +428,6 @@ def test_without_opengl_it_says_what_is_missing(refusal, monkeypatch):
 
 # Learning
 def test_it_learns_a_level_of_jumper(in_tmp_path):
-    folder = train(num_envs=16, num_steps=32, num_minibatches=4, update_epochs=3, total_timesteps=3072, checkpoints=1)
-    returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
-    assert np.mean(returns[-100:]) > 9.2  # the carrot pays 10; drawn at random, actions reach it in 7 games of 10
+    sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 3, "total_timesteps": 3072}
+    args = ppo.Args(**SMALL | sizes | {"checkpoints": 1})
+    learn(ppo, args, enough=9.2, episodes=100)  # the carrot pays 10; drawn at random, actions reach it in 7 games of 10
