@@ -4,6 +4,7 @@ is ppo.py's to the bit, so the tests of ppo.py hold for it too."""
 import itertools
 from types import SimpleNamespace
 
+import doors
 import environments
 import gymnasium as gym
 import numpy as np
@@ -128,7 +129,7 @@ def test_the_update_uses_the_masks_of_the_rollout(in_tmp_path, spy, env_id, vect
     tiny(env_id, learning_rate=0.01, vectorization=vectorization)
     assert len(policy_calls) == 2 * 16
     for call in policy_calls:
-        expected = environments.Doors.masks(call.obs) if env_id in DOORS else np.ones((len(call.obs), 16))
+        expected = doors.Doors.masks(call.obs) if env_id in DOORS else np.ones((len(call.obs), 16))
         assert (call.masks == expected).all()
     for first in (losses[0], losses[16]):  # the first minibatch of each update: the ratio is 1
         np.testing.assert_allclose(first.log_prob, first.mb[3], atol=1e-5)
