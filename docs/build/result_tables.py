@@ -36,7 +36,14 @@ from report import (
 from runs import Run
 from throughput import launch_table, speed_table
 
-PUBLISHED = ["openai/baselines PPO", "CleanRL, first table", "CleanRL, Nov 2023", "CleanRL, EnvPool with XLA"]
+PUBLISHED = [  # columns of published.csv
+    "openai/baselines PPO",
+    "openai/baselines PPO, first v2 table",
+    "CleanRL, first v2 table",
+    "CleanRL, older table",
+    "CleanRL, Nov 2023",
+    "CleanRL, EnvPool with XLA",
+]
 COMPARISONS = {
     "ppo_numpy_against_ppo": Compare("ppo", "ppo_numpy", release="0.3"),
     "ppo_continuous_action_numpy_against_ppo_continuous_action": Compare(

@@ -20,6 +20,15 @@ def test_published_numbers_stand_beside_runs_of_as_many_steps(tmp_path):
     assert found[f"{label}, 250,000 steps"]["CleanRL, Nov 2023"] == "–"
 
 
+def test_every_published_number_has_a_column():
+    published = result_tables.published_results()
+    of_others = {"script", "steps", "environment", "minutes, Nov 2023"}
+    assert {name for row in published.values() for name in row} - of_others == set(result_tables.PUBLISHED)
+    hopper = published["ppo_continuous_action", "Hopper-v4"]
+    assert hopper["CleanRL, first v2 table"] == "2231.12 ± 656.72"
+    assert result_tables.published_range(hopper) == "2,050 to 2,520"  # the best is openai/baselines' on Hopper-v2
+
+
 def test_kept_runs_make_the_same_table_as_their_folders(tmp_path):
     make_seeds(tmp_path / "runs", [10.0, 12.0, 11.0, 14.0, 9.0])
     found = find_runs([tmp_path / "runs"])
