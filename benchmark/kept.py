@@ -1,8 +1,9 @@
 """The kept results of this repository, which are tables.
 
 `benchmark/results/runs.parquet` has a row for each run; the tables in `episodes` and `ablations` beside it have one for
-each episode: its run, the step at which it ended, and its return. `speed.json` and `growth.json` hold measured speeds,
-by the measurement's name. Whoever writes one of them holds the folder's lock.
+each episode: its run, the step at which it ended, its return, and the seconds of training until then if they are known.
+`speed.json` and `growth.json` hold measured speeds, by the measurement's name. Whoever writes one of them holds the
+folder's lock.
 """
 
 import io
@@ -22,6 +23,7 @@ AS_JSON = ["arguments", "settings", "ablation", "evaluations"]  # and those that
 ENCODINGS = {
     "step": "DELTA_BINARY_PACKED",
     "return": "BYTE_STREAM_SPLIT",
+    "seconds": "BYTE_STREAM_SPLIT",
 }  # a third of the bytes of Parquet's own choice
 
 
@@ -57,7 +59,10 @@ def kept_runs(collection: str, results: Path = RESULTS) -> list[Run]:
         for row in of_table.to_dict("records"):
             episodes = by_run.get(row["run"], all_episodes[:0])
             steps = episodes["step"].to_numpy(dtype=float)
-            runs.append(_run_of_row(row, steps, episodes["return"].to_numpy(dtype=float)))
+            run = _run_of_row(row, steps, episodes["return"].to_numpy(dtype=float))
+            if "seconds" in episodes and episodes["seconds"].notna().all():
+                run.seconds = episodes["seconds"].to_numpy(dtype=float)
+            runs.append(run)
     return sorted(runs, key=lambda run: (run.exp_name, run.env_id, run.seed))
 
 
@@ -80,7 +85,9 @@ def append_runs(runs: list[Run], collection: str = "results", results: Path = RE
                 parts.append(before[~before["run"].isin(new)])
             for name in names:
                 columns = {"run": name, "step": new[name].steps, "return": new[name].returns}
-                parts.append(pandas.DataFrame(columns).astype({"step": "int32", "return": "float32"}))
+                columns["seconds"] = np.nan if new[name].seconds is None else new[name].seconds
+                kinds = {"step": "int32", "return": "float32", "seconds": "float32"}
+                parts.append(pandas.DataFrame(columns).astype(kinds))
             _write_table(pandas.concat(parts), path, use_dictionary=["run"], column_encoding=ENCODINGS)
         _write_table(pandas.concat([old, rows]) if len(old) else rows, results / "runs.parquet")
     return len(new)
@@ -136,6 +143,7 @@ def _run_of_row(row: dict, steps: np.ndarray, returns: np.ndarray) -> Run:
         stopped_at=None if row["end"] == "whole" else int(row["stopped_at"]),
         steps=steps,
         returns=returns,
+        config={"hardware": json.loads(row["hardware"])},
         **of_row,
         **of_json,
     )

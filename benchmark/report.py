@@ -3,6 +3,7 @@
     python benchmark/report.py runs                    all runs below runs/ that have ended, into report/
     python benchmark/report.py runs --only env-id=CartPole-v1 exp-name=ppo,ppo_mine    filters by argument
     python benchmark/report.py compare runs_a runs_b   two sets of runs; see report.py compare --help
+    python benchmark/report.py runs --x minutes        curves against the time of training
     python benchmark/report.py --keep runs/RUN …       add ended runs to the tables of benchmark/results
 
 Runs that differ in an argument or in the version of their script, which is its text above the line of = signs, are
@@ -18,6 +19,7 @@ import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tyro
@@ -44,6 +46,7 @@ class Args:
     runs: tyro.conf.Positional[list[Path]] = field(default_factory=list)  # run folders, or folders that hold them
     only: list[str] = field(default_factory=list)  # filters, as in env-id=CartPole-v1 learning-rate=1e-3,3e-4
     output: Path = Path("report")  # folder that gets the tables and curves
+    x: Literal["steps", "minutes"] = "steps"  # what the curves are drawn against; minutes are those of training alone
     keep: list[Path] | None = None  # run folders to add to the kept results, benchmark/results
     release: str | None = None  # with --keep: the release that they are said to be of; by default the present one
 
@@ -181,15 +184,26 @@ def variant_cells(variants: dict[str, dict[str, list[Run]]]) -> list[list[str]]:
     return [[row[i] for i in kept] for row in cells]
 
 
+def positions(run: Run, x: str) -> np.ndarray:
+    """Where a curve against steps or minutes has its episodes, (E,)."""
+    return run.steps if x == "steps" else run.seconds / 60
+
+
+def machines(runs: list[Run]) -> set[str]:
+    """The machines on which runs were made."""
+    return {json.dumps(run.config.get("hardware"), sort_keys=True) for run in runs}
+
+
 def draw_curves(
-    panel, runs: list[Run], color: str, label: str | None = None, deviation: bool = False, line: str = "-"
+    panel, runs: list[Run], color: str, label: str | None = None, deviation: bool = False, line: str = "-", x="steps"
 ) -> None:
-    """The mean curve of some seeds. Around it the 95% interval of the mean, or of few seeds each one's own curve; or a
-    band of one standard deviation."""
+    """The mean curve of some seeds against steps or minutes. Around it the 95% interval of the mean, of few seeds each
+    one's own curve, or a band of one standard deviation."""
     from matplotlib.ticker import EngFormatter
 
-    grid = np.linspace(0, runs[0].total, POINTS)
-    curves = np.array([curve(run.steps, run.returns, grid) for run in runs])
+    end = runs[0].total if x == "steps" else max(positions(run, x)[-1] for run in runs)
+    grid = np.linspace(0, end, POINTS)
+    curves = np.array([curve(positions(run, x), run.returns, grid) for run in runs])
     mean = curves.mean(axis=0)
     if deviation and len(runs) > 1:
         spreads = curves.std(axis=0, ddof=1)
@@ -202,12 +216,15 @@ def draw_curves(
     elif len(runs) > 1:
         panel.plot(grid, curves.T, color=color, linewidth=0.6, alpha=0.6)
     panel.plot(grid, mean, color=color, linestyle=line, linewidth=1.8, label=label)
-    panel.set_xlabel("environment steps")
-    panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 1500000 as 1.5M
+    if x == "steps":
+        panel.set_xlabel("environment steps")
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))  # 1500000 as 1.5M
+    else:
+        panel.set_xlabel("minutes of training")
 
 
-def draw_variants(variants: dict[str, dict[str, list[Run]]], path: Path) -> None:
-    """A panel for each environment, in which each variant has a curve."""
+def draw_variants(variants: dict[str, dict[str, list[Run]]], path: Path, x: str = "steps") -> None:
+    """A panel for each environment, in which each variant has a curve against steps or minutes."""
     plt = pictures()
     columns = min(len(variants), 3)
     rows = (len(variants) + columns - 1) // columns
@@ -220,7 +237,7 @@ def draw_variants(variants: dict[str, dict[str, list[Run]]], path: Path) -> None
             place = names.index(name)
             color = COLORS[place % len(COLORS)]
             line = LINES[place // len(COLORS) % len(LINES)]
-            draw_curves(panel, runs, color, f"{name}: {counted(runs)}", line=line)
+            draw_curves(panel, runs, color, f"{name}: {counted(runs)}", line=line, x=x)
         panel.set_title(env_id, fontsize=10)
         panel.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.18), borderaxespad=0, frameon=False)
     for panel in axes.flat[len(variants) :]:
@@ -230,13 +247,20 @@ def draw_variants(variants: dict[str, dict[str, list[Run]]], path: Path) -> None
     save_picture(figure, path)
 
 
-def report_runs(paths: list[Path], only: list[str], output: Path) -> None:
+def report_runs(paths: list[Path], only: list[str], output: Path, x: str) -> None:
     """Table and curves of some run folders, into the output folder."""
     if output.is_file():
         raise UserError(f"--output {output}: is a file; name a folder")
-    variants = variants_of(selected(find_runs(paths), only))
+    runs = selected(find_runs(paths), only)
+    if x == "minutes":
+        for run in runs:
+            if run.seconds is None:
+                raise UserError(f"--x minutes: {run.name}/episodes.csv has no seconds; leave that run out, or --x")
+        if len(machines(runs)) > 1:
+            print(f"--x minutes: the runs are of {len(machines(runs))} kinds of machines", file=sys.stderr)
+    variants = variants_of(runs)
     header, *cells = variant_cells(variants)
-    draw_variants(variants, output / "curves.svg")
+    draw_variants(variants, output / "curves.svg", x)
     write_atomically(output / "tables.md", f"{markdown(header, cells)}\n![curves](curves.svg)\n")
     print_table([header, *cells])
     print(
@@ -253,7 +277,9 @@ def shortened(run: Run, steps: int) -> Run:
         raise UserError(f"--steps {steps}: {run.name} has {run.total:,}, and its first episode ended at {first}")
     had_ended = run.stopped_at is not None and run.stopped_at < steps
     end = run.end if had_ended else "whole"
-    return replace(run, end=end, first_steps=steps, steps=run.steps[ended], returns=run.returns[ended])
+    seconds = None if run.seconds is None else run.seconds[ended]
+    first = {"steps": run.steps[ended], "returns": run.returns[ended], "seconds": seconds}
+    return replace(run, end=end, first_steps=steps, **first)
 
 
 def compared_runs(pattern: str, args: Compare) -> dict[str, list[Run]]:
@@ -460,7 +486,7 @@ def main(args: Args | Compare) -> None:
     elif args.release is not None:
         raise UserError("--release: is of runs to --keep; those of a release are compared by report.py compare")
     elif args.runs:
-        report_runs(args.runs, args.only, args.output)
+        report_runs(args.runs, args.only, args.output, args.x)
     else:
         raise UserError("name run folders, or a folder that holds them: python benchmark/report.py runs")
 

@@ -164,6 +164,7 @@ class Run:
     ablation: dict = field(default_factory=dict)  # suite, name ("" is untouched), base, beside
     config: dict = field(default_factory=dict, repr=False)  # of a folder: its config.json
     evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return] of Procgen's at checkpoints
+    seconds: np.ndarray | None = field(default=None, repr=False)  # (E,) of training when its episodes ended, if known
 
     @property
     def identity(self) -> dict:
@@ -220,6 +221,14 @@ def read_episodes(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.array(steps), np.array(returns)
 
 
+def read_seconds(folder: Path) -> np.ndarray | None:
+    """The seconds of training at which a folder's episodes ended; None if its episodes.csv doesn't have them."""
+    rows = list(csv.DictReader(read_log(folder / "episodes.csv").splitlines()))
+    if not all(row.get("seconds") for row in rows):
+        return None
+    return np.array([float(row["seconds"]) for row in rows])
+
+
 def read_levels(folder: Path) -> list:
     """[step, levels, return] of each episode in a folder's levels.csv, which ppo_procgen.py writes."""
     path = folder / "levels.csv"
@@ -242,6 +251,7 @@ def run_of_folder(folder: Path) -> Run:
         script = folder / f"{config['script']}.py"
         usual = defaults(script)
         steps, returns = read_episodes(folder)
+        seconds = read_seconds(folder)
         evaluations = read_levels(folder)
     except (OSError, SyntaxError, ValueError, KeyError) as error:
         raise ValueError(f"{folder}: is no whole run folder ({type(error).__name__}: {error})") from None
@@ -269,6 +279,7 @@ def run_of_folder(folder: Path) -> Run:
         stopped_at=None if end["end"] == "whole" else end["global_step"],
         config=config,
         evaluations=evaluations,
+        seconds=seconds,
     )
 
 

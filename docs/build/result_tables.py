@@ -31,6 +31,7 @@ from report import (
     draw_comparison,
     draw_curves,
     label_of,
+    machines,
     results,
 )
 from runs import Run
@@ -191,16 +192,27 @@ def growth_table(growth: dict) -> str:
     return markdown(["script", "environments: speed"], rows)
 
 
+def have_one_pace(runs: list[Run]) -> bool:
+    """Whether a curve against minutes says something: they were recorded, on one machine, which had nothing else to do.
+    Where it had, some runs take longer than others: a quarter longer for a step is too much."""
+    if any(run.seconds is None for run in runs) or len(machines(runs)) > 1:
+        return False
+    paces = [run.seconds[-1] / run.steps[-1] for run in runs]
+    return max(paces) <= 1.25 * min(paces)
+
+
 def draw(rows: list[Row], path: Path) -> None:
-    """The learning curves of a table, as an SVG with a panel for each row."""
+    """The learning curves of a table, as an SVG with a panel for each row, and a second one, against minutes, for each
+    that has them."""
     plt = pictures()
-    columns = min(len(rows), 2)
-    height = (len(rows) + columns - 1) // columns
+    panels = [(row, "steps") for row in rows] + [(row, "minutes") for row in rows if have_one_pace(row.runs)]
+    columns = min(len(panels), 2)
+    height = (len(panels) + columns - 1) // columns
     title_lines = max(row.label.count(", ") for row in rows)
     figure = plt.figure(figsize=(4 * columns, max(3, 2.4 + 0.25 * title_lines) * height))
-    for i, row in enumerate(rows):
+    for i, (row, x) in enumerate(panels):
         panel = figure.add_subplot(height, columns, i + 1)
-        draw_curves(panel, row.runs, "tab:blue", deviation=True)
+        draw_curves(panel, row.runs, "tab:blue", deviation=True, x=x)
         label = row.label.replace(", ", "\n")  # one line would be wider than the panel
         panel.set_title(f"{label}\n{counted(row.runs)}", fontsize=10)
         if i % columns == 0:

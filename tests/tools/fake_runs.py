@@ -37,9 +37,9 @@ USUAL = {
 }  # fmt: skip
 
 
-def make_run(folder: Path, returns, script=SCRIPT, end="whole", updates=15, number=1, **arguments) -> Path:
+def make_run(folder: Path, returns, script=SCRIPT, end="whole", updates=15, number=1, pace=0.02, **arguments) -> Path:
     """A run folder below `folder` whose episodes have these returns; `end` is None if it hasn't ended. 15 updates of 64
-    steps are all of it."""
+    steps are all of it, and each step takes `pace` seconds; None for episodes without their seconds."""
     arguments = USUAL | arguments
     env_id = arguments["env_id"].replace("/", "_").replace(":", "_")
     run = folder / f"{env_id}__{arguments['exp_name']}__{arguments['seed']}__{number}"
@@ -51,7 +51,10 @@ def make_run(folder: Path, returns, script=SCRIPT, end="whole", updates=15, numb
     }  # fmt: skip
     (run / "config.json").write_text(json.dumps(config))
     steps = np.linspace(4, 960, len(returns)).astype(int) if len(returns) else []
-    rows = [f"{step},{value!r},{step % 50 + 1},{step / 50:.3f}" for step, value in zip(steps, map(float, returns))]
+    rows = []
+    for step, value in zip(steps, map(float, returns)):
+        seconds = "" if pace is None else f"{step * pace:.3f}"
+        rows.append(f"{step},{value!r},{step % 50 + 1},{seconds}")
     (run / "episodes.csv").write_text("\n".join(["global_step,episodic_return,episodic_length,seconds", *rows, ""]))
     rows = [f"{64 * (i + 1)},0.0" for i in range(updates)]
     (run / "metrics.csv").write_text("\n".join(["global_step,charts/episodic_return", *rows, ""]))

@@ -37,7 +37,8 @@ def test_a_command_names_no_folder_of_a_machine():
 
 
 def columns(run):
-    return [list(run.steps), list(np.float32(run.returns))]
+    seconds = None if run.seconds is None else list(np.float32(run.seconds))
+    return [list(run.steps), list(np.float32(run.returns)), seconds]
 
 
 def test_kept_runs_come_back_as_they_were(tmp_path):
@@ -52,6 +53,7 @@ def test_kept_runs_come_back_as_they_were(tmp_path):
     assert tables.append_runs(runs, results=tmp_path) == 0
     kept = {run.name: run for run in tables.kept_runs("results", tmp_path)}
     assert len(kept) == 3 and tables.kept_runs("ablations", tmp_path) == []
+    assert kept[runs[0].name].config["hardware"]["cores"] == 2  # of one machine or of several: minutes ask for it
     for run in runs:
         one = kept[run.name]
         assert columns(one) == columns(run)

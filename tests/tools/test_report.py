@@ -143,6 +143,30 @@ def test_runs_are_kept_once(report_here, tmp_path, monkeypatch):
     assert {run.release for run in report.kept_runs("results", tmp_path / "kept")} == {"9.9"}
 
 
+def test_curves_are_drawn_against_minutes(report_here, tmp_path):
+    """The same returns at the same steps, twice as slowly in one variant."""
+    for name, pace in (("fast", 0.1), ("slow", 0.2)):
+        make_run(tmp_path / "runs", [1.0, 2.0, 3.0], exp_name=name, pace=pace)
+    plt = pages.pictures()
+    ends = {}
+    for run in report.find_runs([tmp_path / "runs"]):
+        _, panel = plt.subplots()
+        report.draw_curves(panel, [run], "tab:blue", x="minutes")
+        minutes, means = panel.lines[-1].get_data()
+        ends[run.exp_name] = minutes[-1]
+        assert means[-1] == 2.0 and panel.get_xlabel() == "minutes of training"
+        plt.close()
+    assert ends == {"fast": pytest.approx(960 * 0.1 / 60), "slow": pytest.approx(960 * 0.2 / 60)}
+    _, stderr = report_here("runs", "--x", "minutes")
+    assert "minutes of training" in (tmp_path / "report" / "curves.svg").read_text() and not stderr
+    config = next((tmp_path / "runs").glob("*slow*")) / "config.json"
+    config.write_text(config.read_text().replace('"cores": 2', '"cores": 64'))
+    assert "2 kinds of machines" in report_here("runs", "--x", "minutes")[1]
+    make_run(tmp_path / "runs", [1.0], exp_name="old", pace=None)
+    assert "has no seconds" in report_here("runs", "--x", "minutes", status=2)[1]
+    assert "environment steps" in (report_here("runs"), (tmp_path / "report" / "curves.svg").read_text())[1]
+
+
 # ----------------------------------------------------------------------------------------------------------- Comparison
 BEFORE = [10.0, 12.0, 11.0, 14.0, 9.0]
 

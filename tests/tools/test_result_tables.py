@@ -53,6 +53,22 @@ def test_tables_name_the_releases_of_kept_runs(tmp_path):
     assert only.runs == runs[1:] and only.label == "Toy-v0"
 
 
+def test_a_picture_has_minutes_if_the_machine_had_nothing_else_to_do(tmp_path):
+    """Rows whose seeds took equally long, unequally long, and of which nobody knows."""
+    for env_id, paces in {"Even-v0": (0.1, 0.11), "Busy-v0": (0.1, 0.2), "Old-v0": (None, None)}.items():
+        for seed, pace in enumerate(paces, 1):
+            make_run(tmp_path / "runs", [1.0, 2.0, 3.0], env_id=env_id, seed=seed, pace=pace)
+    append_runs(find_runs([tmp_path / "runs"]), results=tmp_path / "kept")
+    rows = result_tables.rows_of(kept_runs("results", tmp_path / "kept"))["ppo"]
+    assert [row.label for row in rows if result_tables.have_one_pace(row.runs)] == ["Even-v0"]
+    result_tables.draw(rows, tmp_path / "picture.svg")
+    picture = (tmp_path / "picture.svg").read_text()
+    assert (picture.count("environment steps"), picture.count("minutes of training")) == (3, 1)
+    even = next(row for row in rows if row.label == "Even-v0")
+    even.runs[1].config["hardware"]["cores"] = 64
+    assert not result_tables.have_one_pace(even.runs)
+
+
 def test_speed_is_told_by_medians_and_ranges():
     medians = {"script": {"steps_per_second": 2000.0, "ms_per_update": 1.5}, "1 thread": {"steps_per_second": 1000.0}}
     medians |= {"default threads": {"steps_per_second": 500.0}, "ratios": {"1 thread": 2.0, "default threads": 4.0}}
