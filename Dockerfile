@@ -7,7 +7,8 @@
 #
 # With CUDA add --gpus all, and --ipc=host for many processes. Without --user it runs as uid 1000, which then has to be
 # able to write to the mounted folder.
-ARG BASE=python:3.11-slim-bookworm
+# 3.11 is the newest Python that all packages have wheels for; without PyBullet it would be 3.12.
+ARG BASE=python:3.11-slim-trixie
 FROM ${BASE}
 
 # EGL and the software renderer draw MuJoCo's videos; ffmpeg comes with imageio-ffmpeg.
