@@ -3,7 +3,8 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-details test-changes test-gpu test-slurm test-docker test-environments results gallery docs lock clean
+.PHONY: train watch test check test-oldest test-newest test-details test-changes test-gpu test-slurm test-docker \
+	test-environments results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -17,10 +18,29 @@ test: .venv/test
 
 # For the loop of a change: lint, the agreement of the copies, and the quick tests
 check: .venv/test
-	$(BIN)/python -m ruff check
-	$(BIN)/python -m ruff format --check
-	$(BIN)/python -m tests.check_variants
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/test_details.py tests/test_numpy.py
+	$(call CHECKS,$(BIN))
+
+define CHECKS
+	$(1)/python -m ruff check
+	$(1)/python -m ruff format --check
+	$(1)/python -m tests.check_variants
+	$(1)/python -m pytest -q -n 2 --dist loadfile tests/test_details.py tests/test_numpy.py
+endef
+
+# make check and a short training of each script, with the oldest packages that pyproject.toml allows or the newest, in
+# .venv/oldest or .venv/newest; on Python 3.11 or 3.12. torch is as uv finds it, on Linux with CUDA, several GB;
+# UV_TORCH_BACKEND=cpu makes it small.
+test-oldest: RESOLUTION = lowest-direct
+test-newest: RESOLUTION = highest
+UV = .venv/lock/bin/uv pip install --quiet --python .venv/$*
+test-oldest test-newest: test-%: | .venv/bin/python
+	$(PYTHON) -m venv .venv/lock && .venv/lock/bin/python -m pip install --quiet uv
+	.venv/lock/bin/uv venv --quiet --clear --python $(BIN)/python .venv/$*
+	$(UV) --resolution $(RESOLUTION) -e '.[atari,envpool,mujoco]'
+	$(UV) $$(grep -E '^(pytest|pytest-xdist|ruff)==' requirements-dev.txt)
+	$(UV) --no-deps -r requirements-procgen.txt
+	$(call CHECKS,.venv/$*/bin)
+	.venv/$*/bin/python -m pytest -q tests/short_trainings.py
 
 # For each detail: its tests pass, and fail on a copy of the repository in which a diff of benchmark/ablations takes it out
 test-details: .venv/test

@@ -2,12 +2,12 @@
 # requires-python = ">=3.11"
 # dependencies = [
 #   "envpool>=1.2",
-#   "gymnasium>=1.4",
-#   "imageio[ffmpeg]>=2.38",
-#   "numpy>=2.4",
-#   "tensorboard>=2.21",
-#   "torch>=2.13",
-#   "tyro>=1.0.17",
+#   "gymnasium>=1.1.1",
+#   "imageio[ffmpeg]>=2.34",
+#   "numpy>=1.26.4",
+#   "tensorboard>=2.16.2",
+#   "torch>=2.6",
+#   "tyro>=0.9.2",
 # ]
 # ///
 """PPO for Atari games, stepped in C++ threads by EnvPool.

@@ -1,14 +1,14 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "ale-py>=0.12",
-#   "gymnasium>=1.4",
-#   "imageio[ffmpeg]>=2.38",
-#   "numpy>=2.4",
-#   "opencv-python-headless>=5",
-#   "tensorboard>=2.21",
-#   "torch>=2.13",
-#   "tyro>=1.0.17",
+#   "ale-py>=0.10.1",
+#   "gymnasium>=1.1.1",
+#   "imageio[ffmpeg]>=2.34",
+#   "numpy>=1.26.4",
+#   "opencv-python-headless>=4.9",
+#   "tensorboard>=2.16.2",
+#   "torch>=2.6",
+#   "tyro>=0.9.2",
 # ]
 # ///
 """PPO for Atari games, with videos that show the policy beside the game: what it sees, how probable it makes each

@@ -1,13 +1,13 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "gymnasium[classic-control,mujoco]>=1.4",
-#   "imageio[ffmpeg]>=2.38",
-#   "mujoco>=3.17",
-#   "numpy>=2.4",
-#   "tensorboard>=2.21",
-#   "torch>=2.13",
-#   "tyro>=1.0.17",
+#   "gymnasium[classic-control,mujoco]>=1.1.1",
+#   "imageio[ffmpeg]>=2.34",
+#   "mujoco>=3.1",
+#   "numpy>=1.26.4",
+#   "tensorboard>=2.16.2",
+#   "torch>=2.6",
+#   "tyro>=0.9.2",
 # ]
 # ///
 """PPO for environments that observe numbers and have Box actions: MuJoCo, Box2D, dm_control, PyBullet, …

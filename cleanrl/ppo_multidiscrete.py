@@ -1,12 +1,12 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#   "gymnasium[classic-control]>=1.4",
-#   "imageio[ffmpeg]>=2.38",
-#   "numpy>=2.4",
-#   "tensorboard>=2.21",
-#   "torch>=2.13",
-#   "tyro>=1.0.17",
+#   "gymnasium[classic-control]>=1.1.1",
+#   "imageio[ffmpeg]>=2.34",
+#   "numpy>=1.26.4",
+#   "tensorboard>=2.16.2",
+#   "torch>=2.6",
+#   "tyro>=0.9.2",
 # ]
 # ///
 """PPO for observations of numbers and MultiDiscrete, MultiBinary or Discrete actions, with masks of the invalid ones.

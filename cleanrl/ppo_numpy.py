@@ -2,11 +2,11 @@
 # requires-python = ">=3.11"
 # dependencies = [
 #   "filelock>=3.12",
-#   "gymnasium[classic-control]>=1.4",
-#   "imageio[ffmpeg]>=2.38",
-#   "numpy>=2.4",
-#   "tensorboard>=2.21",
-#   "tyro>=1.0.17",
+#   "gymnasium[classic-control]>=1.1.1",
+#   "imageio[ffmpeg]>=2.34",
+#   "numpy>=1.26.4",
+#   "tensorboard>=2.16.2",
+#   "tyro>=0.9.2",
 # ]
 # ///
 """PPO in numpy alone, for Gymnasium environments that observe numbers and have Discrete actions.

@@ -2,16 +2,16 @@
 # requires-python = ">=3.11,<3.13"
 # dependencies = [
 #   "gym3>=0.3.3",
-#   "gymnasium>=1.4",
-#   "imageio[ffmpeg]>=2.38",
-#   "numpy>=2.4",
+#   "gymnasium>=1.1.1",
+#   "imageio[ffmpeg]>=2.34",
+#   "numpy>=1.26.4",
 #   "procgen-mirror>=0.10.7",
-#   "tensorboard>=2.21",
-#   "torch>=2.13",
-#   "tyro>=1.0.17",
+#   "tensorboard>=2.16.2",
+#   "torch>=2.6",
+#   "tyro>=0.9.2",
 # ]
 # [tool.uv]  # procgen-mirror and gym3 ask for older ones, without need
-# override-dependencies = ["filelock>=3", "gym>=0.26.2", "numpy>=2.4"]
+# override-dependencies = ["filelock>=3", "gym>=0.26.2", "numpy>=1.26.4"]
 # ///
 """PPO for the 16 games of Procgen, which draw a level anew for each episode.
 
