@@ -2,23 +2,28 @@
 
     python benchmark/check_edit.py cleanrl/ppo_mine.py
     python benchmark/check_edit.py cleanrl/ppo_mine.py --env-id Acrobot-v1 --anneal-clip
+    python benchmark/check_edit.py cleanrl/ppo_mine.py --updates 24
 
 Options after the script are its own, say one that switches your edit on; the sizes and the device are the check's.
-Trains a few small updates of the script, several times, and prints a line for each check. Takes a minute or two.
-Exit status: 0 all is well, 1 a check has failed, 2 wrong arguments.
+Trains a few small updates of the script, several times, in short episodes. Prints a line for each check: ok, FAIL, or
+-- if there was nothing to compare. Takes a minute or two.
+Exit status: 0 no check has failed, 1 one has, 2 wrong arguments.
 """
 
 import argparse
 import copy
 import csv
+import functools
 import importlib.util
 import inspect
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -28,12 +33,27 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-UPDATES = 6
-KILLED_IN = 4  # the update in which the second run is killed; checkpoints are after the updates 2, 4 and 6
-SIZES = {"num_envs": 8, "num_steps": 32, "total_timesteps": 8 * 32 * UPDATES, "checkpoints": 3, "num_threads": 1}
+UPDATES = 6  # by default
+SIZES = {"num_envs": 8, "num_steps": 32, "checkpoints": 3, "num_threads": 1}
+TIME_LIMIT = 20  # steps of an episode, so that some end in each rollout
+FRAME_LIMIT = 60  # the same where pictures are seen: Atari games skip 4 frames a step, and up to 30 at the start
 TOLERANCE = 1e-3  # of log-probs, entropies and values: networks round differently in batches of other sizes
 CHANGING = ("seconds", "log_sizes", "args", "path")  # what two equal runs have of their own in a checkpoint
-METHODS = ("get_action_and_value", "evaluate_actions", "get_value")  # of Agent, if it has them
+ACTING = ("get_action_and_value", "get_action")  # methods of Agent that draw actions, the second one without torch
+METHODS = (*ACTING, "evaluate_actions", "get_value")
+
+
+class NotCompared(Exception):
+    """Says why a check had nothing to compare."""
+
+
+def judge(check, *arguments) -> tuple[str, str]:
+    """What a check finds, "ok", "FAIL" or "--", and why. It returns a problem, or "", or raises NotCompared."""
+    try:
+        problem = check(*arguments)
+    except NotCompared as reason:
+        return "--", f"not compared: {reason}"
+    return ("FAIL", problem) if problem else ("ok", "")
 
 
 # -------------------------------------------------------------------------------------------------- Small trainings
@@ -47,109 +67,23 @@ def load_script(path: Path):
     return module
 
 
-def begin(script: Path, folder: Path):
-    """Loads the script in a process of its own, which works in the folder and prints into its file."""
+def in_process(script: Path, folder: Path, function, *arguments):
+    """Calls the function with the script, as a module, in a fresh process that works in the folder: scripts change
+    settings of the process that they run in."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(call, script, folder, function, *arguments).result()
+
+
+def call(script: Path, folder: Path, function, *arguments):
+    """Raises RuntimeError for whatever the function raises: only this process knows the script's own exceptions."""
     sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
     folder.mkdir(exist_ok=True)
     os.chdir(folder)
     log = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    return load_script(script)
-
-
-def read_options(script: Path, words: list[str]) -> None:
-    """Ends as the script does if it doesn't have these options."""
-    load_script(script).read_arguments(words)
-
-
-def make_args(module, words: list[str], **sizes):
-    """The script's arguments for a small training: the words, and sizes, of which those that it doesn't have are left
-    out."""
-    args, _ = module.read_arguments(words)
-    wanted = {**SIZES, "device": "cpu", "exact_resume": True, **sizes}
-    return replace(args, **{name: value for name, value in wanted.items() if hasattr(module.Args, name)})
-
-
-def train_straight(script: Path, folder: Path, words: list[str]) -> tuple[Path, dict]:
-    """Trains, and looks inside. Returns the run folder and a problem, or "", by check."""
-    module = begin(script, folder)
-    watch = Watch(module)
-    run_folder = module.main(make_args(module, words))
-    found = {
-        "policy": watch.compare_policies(),
-        "values": watch.wrong_values,
-        "player": watch.try_player(run_folder),
-        "environments": watch.find_environments(),
-        "unkept": watch.find_unkept(),
-        "gradients": watch.find_untrained(),
-        "advantages": try_gae(module),
-        "inexact": watch.has_normalized_rewards(),
-    }
-    return folder / run_folder, found
-
-
-def try_gae(module) -> str | None:
-    """Whether advantages end with the episode: no reward or value after its last step may change them. None if an edit
-    calls compute_gae in another way."""
-    dones = np.zeros((4, 1), np.float32)
-    dones[2] = 1.0  # steps 0 and 1 are of another episode
-    end = np.zeros(1, np.float32)
-    advantages = []
-    for number in (0.0, 1.0):
-        later = np.zeros((4, 1), np.float32)
-        later[2:] = number
-        try:
-            outputs = module.compute_gae(later, later, dones, end, end, 0.9, 0.9)
-            advantages.append(as_array(outputs[0])[:2])
-        except Exception:  # it may take tensors, or another number of them
-            return None
-    return "" if np.array_equal(*advantages) else "compute_gae carries rewards or values over the end of an episode"
-
-
-def train_and_die(script: Path, folder: Path, words: list[str]) -> None:
-    """Trains until an update in which the process ends, as by kill -9."""
-    module = begin(script, folder)
-    note = module.Run.note
-
-    def note_or_die(run, *arguments):
-        if run.update > KILLED_IN:
-            os._exit(9)
-        note(run, *arguments)
-
-    module.Run.note = note_or_die
-    module.main(make_args(module, words))
-
-
-def resume(script: Path, folder: Path) -> Path:
-    """Goes on with the only run in the folder. Returns the run folder."""
-    module = begin(script, folder)
-    (run_folder,) = Path("runs").iterdir()
-    module.main(*module.read_arguments(["--resume", str(run_folder)]))
-    return folder / run_folder
-
-
-def train(script: Path, folder: Path, words: list[str], sizes: dict) -> Path:
-    module = begin(script, folder)
-    return folder / module.main(make_args(module, words, **sizes))
-
-
-def compare_checkpoints(script: Path, folder: Path, whole: Path, resumed: Path) -> str:
-    """Where the last checkpoints of two runs differ, or ""."""
-    module = begin(script, folder)
-    return first_difference(module.load_checkpoint(whole), module.load_checkpoint(resumed), "")
-
-
-def in_process(function, *arguments):
-    """Calls the function in a fresh process: scripts change settings of the process that they run in."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(call, function, *arguments).result()
-
-
-def call(function, *arguments):
-    """Raises RuntimeError for whatever the function raises: only this process knows the script's own exceptions."""
     try:
-        return function(*arguments)
+        return function(load_script(script), *arguments)
     except (Exception, SystemExit) as error:
         raise RuntimeError(describe(error)) from None
 
@@ -158,28 +92,190 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
+def read_options(module, words: list[str], env_kwargs: str) -> list[str]:
+    """The words, and a short time limit if the environments take one and have none of their own. Ends as the script
+    does if it doesn't have these options."""
+    typed = [*words, "--env-kwargs", env_kwargs]
+    args = make_args(module, typed, UPDATES)
+    try:
+        envs = module.VectorEnv(args, 1)
+        sees_pictures = len(getattr(envs, "observation_space", envs).shape) > 2
+        envs.close()
+    except Exception:  # training says why; a simulator on a GPU has no spaces
+        sees_pictures = False
+    limit = {"max_episode_steps": FRAME_LIMIT if sees_pictures else TIME_LIMIT}
+    limited = json.dumps({**limit, **json.loads(env_kwargs)})
+    try:
+        envs = module.VectorEnv(replace(args, env_kwargs=limited), 1)
+        envs.reset(first_seed(envs))
+        envs.close()
+    except Exception:  # it takes no such argument
+        return typed
+    return [*words, "--env-kwargs", limited]
+
+
+def first_seed(envs):
+    """What reset of a single environment takes: a list of seeds, or a seed of simulators that share it."""
+    return [1] if "seeds" in inspect.signature(envs.reset).parameters else 1
+
+
+def make_args(module, words: list[str], updates: int, **sizes):
+    """The script's arguments for a small training: the words, and sizes, of which those that it doesn't have are left
+    out."""
+    args, _ = module.read_arguments(words)
+    steps = SIZES["num_envs"] * SIZES["num_steps"] * updates
+    wanted = {**SIZES, "total_timesteps": steps, "device": "cpu", "exact_resume": True, **sizes}
+    return replace(args, **{name: value for name, value in wanted.items() if hasattr(module.Args, name)})
+
+
+def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[tuple[str, str, str]], dict]:
+    """Trains, and looks inside. Returns the run folder, each check's name with what it found, and facts for others."""
+    watch = Watch(module)
+    run_folder = module.main(make_args(module, words, updates))
+    player = judge(watch.try_player, run_folder)  # it plays, which others look at
+    found = [
+        ("in the first minibatch of each update, every ratio is 1", *judge(watch.compare_policies)),
+        ("in the first minibatch of each update, every value is the rollout's", *judge(watch.compare_values)),
+        ("agent and environments get what the other returned", *judge(watch.compare_passing)),
+        ("episodes end, by a time limit too", *judge(watch.find_ends, "max_episode_steps" in words[-1])),
+        ("compute_gae follows its definition", *judge(try_gae, module)),
+        ("compute_gae gets the ends of the rollout's episodes", *judge(watch.compare_ends)),
+        ("rows of the batch are in the order of the rollout", *judge(watch.compare_rows)),
+    ]
+    if watch.has_memory():
+        found.append(("the memory is forgotten where an episode begins", *judge(watch.try_memory)))
+    found += [
+        ("a loaded checkpoint computes what the training agent does, and plays", *player),
+        ("train evaluates with players, if at all", *judge(watch.find_environments)),
+        ("optimizers have all parameters with gradients, and change them", *judge(watch.find_untrained)),
+    ]
+    facts = {
+        "inexact": watch.has_normalized_rewards(),
+        "unkept": watch.find_unkept(),
+        "unchanged": watch.find_unchanged(),
+        "has processes": hasattr(module, "make_vector"),  # EnvPool and Procgen have threads
+        "has --vectorization": hasattr(module.Args, "vectorization"),
+    }
+    return Path.cwd() / run_folder, found, facts
+
+
+def try_gae(module) -> str:
+    """Holds compute_gae against its definition, in two environments whose episodes end in the middle and at the end."""
+    rng = np.random.default_rng(1)
+    rewards, values = rng.random((2, 5, 2), np.float32)
+    next_value = rng.random(2, np.float32)
+    ends = np.array([[0, 0], [1, 0], [0, 0], [0, 1], [0, 1]], np.float32)  # whether a step ends an episode
+    dones = np.concatenate([np.ones((1, 2), np.float32), ends[:-1]])  # whether it begins one
+    if not hasattr(module, "compute_gae"):
+        raise NotCompared("there is no compute_gae")
+    parameters = inspect.signature(module.compute_gae).parameters.values()
+    others = [x.name for x in parameters if x.default is x.empty][7:]  # an edit's own, of which 1 may change nothing
+    inputs = [rewards, values, dones, next_value, ends[-1], 0.9, 0.8, *[np.ones_like(rewards) for _ in others]]
+    outputs = call_with_arrays(module.compute_gae, inputs)
+    for n in range(2):
+        advantage = 0.0
+        for t in reversed(range(5)):
+            following = next_value[n] if t == 4 else values[t + 1, n]
+            goes_on = 1.0 - ends[t, n]
+            advantage = rewards[t, n] + 0.9 * goes_on * following - values[t, n] + 0.9 * 0.8 * goes_on * advantage
+            for name, output, expected in zip(
+                ("advantage", "advantage plus value"), outputs, (advantage, advantage + values[t, n])
+            ):
+                if output.shape == (5, 2) and abs(output[t, n] - expected) < 1e-4:
+                    continue
+                if others:
+                    raise NotCompared(f"it takes {', '.join(others)}, too, and with 1 for that it isn't GAE")
+                given = f"{output[t, n]:.3g}" if output.shape == (5, 2) else f"of shape {output.shape}"
+                ending = " where an episode ends" if ends[t, n] else ""
+                return f"an {name} in a step{ending} is {given}, GAE's {expected:.3g}"
+    return ""
+
+
+def call_with_arrays(function, inputs: list) -> list[np.ndarray]:
+    """What the function returns, as arrays; it may take arrays or tensors."""
+    try:
+        outputs = function(*inputs)
+    except Exception as error:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            raise NotCompared(describe(error)) from None
+        try:
+            outputs = function(*[torch.tensor(x) if isinstance(x, np.ndarray) else x for x in inputs])
+        except Exception as other:
+            raise NotCompared(f"it can't be called as in the original: {describe(other)}") from None
+    return as_arrays(outputs)
+
+
+def train_and_die(module, words: list[str], updates: int) -> None:
+    """Trains until the update after the second checkpoint, in which the process ends, as by kill -9."""
+    note = module.Run.note
+
+    def note_or_die(run, *arguments):
+        if run.update > round(updates * 2 / 3):
+            os._exit(9)
+        note(run, *arguments)
+
+    module.Run.note = note_or_die
+    module.main(make_args(module, words, updates))
+
+
+def resume(module) -> Path:
+    """Goes on with the only run in the folder. Returns the run folder."""
+    (run_folder,) = Path("runs").iterdir()
+    module.main(*module.read_arguments(["--resume", str(run_folder)]))
+    return Path.cwd() / run_folder
+
+
+def train(module, words: list[str], updates: int, sizes: dict) -> Path:
+    return Path.cwd() / module.main(make_args(module, words, updates, **sizes))
+
+
+def compare_checkpoints(module, whole: Path, other: Path) -> str:
+    """Where the last checkpoint of a run differs from the whole run's of the same update, or ""."""
+    last = module.load_checkpoint(other)
+    (same,) = (whole / "checkpoints").glob(f"{last['update']}.*")  # its ending says which library wrote it
+    return first_difference(module.load_checkpoint(same), last, "")
+
+
 # ------------------------------------------------------------------------------------------------ Inside a training
 class Watch:
     """Notes what passes between the parts of a script while it trains."""
 
     def __init__(self, module):
         self.module = module
+        self.phase = ""  # "rollout", or "play" while a player plays; what is asked besides isn't acted on
         self.kept = {}  # what run.keep was given, by name
+        self.kept_states = {}  # their states then
+        self.others = {}  # what else has a state after the first update: variable of train, its state, by name
+        self.variables = {}  # of train, at the end of an update
         self.inputs = {}  # of the last call of each method of Agent, by the method's name
-        self.acted = []  # log-probs of the actions of this update's rollout
-        self.learned = None  # log-probs of the last minibatch
-        self.learned_values = None  # and its values
-        self.observed = {}  # what each VectorEnv returned last, by its id
-        self.is_rollout = False  # whether a rollout runs; what the agent is asked later, it doesn't act on
-        self.is_changed = False  # whether Agent acted on observations that no VectorEnv returned
+        self.used = set()  # ids of modules of torch that computed something
         self.with_gradient = set()  # ids of the parameters that ever had one
         self.with_numbers = set()  # and of those whose gradient wasn't all zeros
         self.initial = {}  # the numbers of each kept parameter at run.keep, by its id
+        # Between agent and environments
+        self.observed = {}  # what each VectorEnv returned last, by its id
+        self.drawn = None  # the actions that Agent returned last
+        self.passed = set()  # (phase, what passed): observations to the agent, or actions to the environments
+        self.changed = set()  # those of them that the other side had not returned
+        self.noise = None  # of the last step
+        # The rollout of this update
+        self.acted = []  # log-probs of its actions
+        self.ends = []  # where episodes ended, (N,) for each step
+        self.estimates = []  # what compute_gae returned
+        self.is_last_valued = None  # whether get_value got the observation after it
+        self.counts = (
+            Counter()
+        )  # in all rollouts, of ends, time limits, inputs of compute_gae, and steps by their noise
+        # Learning
+        self.learned = None  # log-probs of the last minibatch
+        self.learned_values = None  # and its values
         self.is_first = False  # whether the next minibatch is the first of its update
         self.ratios = []  # largest |log ratio| in the first minibatch of each update
-        self.strays = []  # how far log-probs in these minibatches are from those that acted
-        self.wrong_values = ""  # how values in these minibatches differ from the rollout's
-        self.variables = {}  # of train, at the end of an update
+        self.later_ratios = []  # and in all others
+        self.strays = []  # how far log-probs in first minibatches are from those that acted
+        self.values = []  # verdicts on values in first minibatches
+        self.rows = []  # and on advantages and returns
         self.watch_run(module.Run)
         self.watch_environments(module.VectorEnv)
         self.watch_agent(module.Agent)
@@ -193,7 +289,8 @@ class Watch:
 
         def watched_keep(run, **objects):
             self.kept.update(objects)
-            for thing in objects.values():
+            for name, thing in objects.items():
+                self.kept_states[name] = copy.deepcopy(thing.state_dict())
                 if callable(getattr(thing, "parameters", None)):  # a module of torch
                     self.watch_gradients(thing)
             keep(run, **objects)
@@ -201,8 +298,10 @@ class Watch:
         def watched_updates(run):
             for update in updates(run):
                 self.is_first = True
-                self.is_rollout = True
+                self.phase = "rollout"
                 self.acted = []
+                self.ends = []
+                self.estimates = []
                 yield update
 
         def watched_log(run, metrics):
@@ -210,6 +309,9 @@ class Watch:
             while frame.f_code.co_name != "train":
                 frame = frame.f_back
             self.variables = dict(frame.f_locals)
+            if run.update == 1:
+                for name, thing in self.list_unkept():
+                    self.others[name] = (thing, copy.deepcopy(thing.state_dict()))
             log(run, metrics)
 
         run_class.keep = watched_keep
@@ -217,11 +319,16 @@ class Watch:
         run_class.log = watched_log
 
     def watch_gradients(self, module) -> None:
-        """Notes which parameters get a gradient; train may have cleared it when an update ends."""
+        """Notes which parts are used and which parameters get a gradient; train may have cleared it later."""
+        for part in module.modules():
+            part.register_forward_pre_hook(self.note_use)
         for parameter in module.parameters():
             self.initial[id(parameter)] = as_array(parameter).copy()
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self.note_gradient)
+
+    def note_use(self, module, inputs) -> None:
+        self.used.add(id(module))
 
     def note_gradient(self, parameter) -> None:
         self.with_gradient.add(id(parameter))
@@ -232,18 +339,41 @@ class Watch:
         reset = envs_class.reset
         step = envs_class.step
 
+        @functools.wraps(reset)
         def watched_reset(envs, *arguments, **named):
             obs = reset(envs, *arguments, **named)
-            self.observed[id(envs)] = np.array(obs)
+            self.observed[id(envs)] = as_array(obs).copy()
             return obs
 
-        def watched_step(envs, *arguments, **named):
-            outputs = step(envs, *arguments, **named)
-            self.observed[id(envs)] = np.array(outputs[0])
+        def watched_step(envs, actions, *arguments, **named):
+            if self.drawn is not None:
+                self.compare_one("actions", as_array(actions), [self.drawn])
+            outputs = step(envs, actions, *arguments, **named)
+            self.observed[id(envs)] = as_array(outputs[0]).copy()
+            if self.phase == "rollout" and not isinstance(envs, self.module.Player):
+                self.note_ends(*outputs[2:4])
             return outputs
 
         envs_class.reset = watched_reset
         envs_class.step = watched_step
+
+    def note_ends(self, dones, truncated) -> None:
+        """truncated: by environment what a time limit cut, or for simulators on a GPU whether one did."""
+        ends = as_array(dones) > 0
+        if not isinstance(truncated, dict):
+            ends = ends | as_array(truncated)
+            truncated = np.flatnonzero(as_array(truncated))
+        self.ends.append(ends)
+        self.is_last_valued = None
+        self.counts["ends"] += int(ends.sum())
+        self.counts["time limits"] += len(truncated)
+
+    def compare_one(self, what: str, given: np.ndarray, returned: list[np.ndarray]) -> None:
+        """Notes whether observations or actions that one side gets are some that the other returned."""
+        if self.phase:
+            self.passed.add((self.phase, what))
+            if not any(np.array_equal(given.ravel(), one.ravel()) for one in returned):
+                self.changed.add((self.phase, what))
 
     def watch_agent(self, agent_class) -> None:
         for name in METHODS:
@@ -253,100 +383,212 @@ class Watch:
     def watched_method(self, name: str, method):
         signature = inspect.signature(method)
 
+        @functools.wraps(method)
         def watched(agent, *arguments, **named):
             bound = signature.bind(agent, *arguments, **named)
             self.inputs[name] = [copied(x) for x in bound.args[1:]]
             outputs = method(*bound.args, **bound.kwargs)
-            if name == "get_action_and_value" and self.is_rollout:
-                self.acted.append(as_array(outputs[1]).ravel())
-                obs = as_array(bound.args[1])
-                self.is_changed |= not any(np.array_equal(obs, one) for one in self.observed.values())
             if name == "evaluate_actions":
-                self.learned = as_array(outputs[0]).ravel()
-                self.learned_values = as_array(outputs[2]) if len(outputs) > 2 else None
+                self.learned, self.learned_values = as_arrays(outputs)[0].ravel(), as_arrays(outputs)[2:3]
+            elif name == "get_value":
+                self.note_valued(as_array(bound.args[1]))
+            elif bound.arguments.get("action") is not None:  # as CleanRL's Agent evaluates actions
+                self.learned, self.learned_values = as_arrays(outputs)[1].ravel(), as_arrays(outputs)[3:4]
+            else:
+                self.note_acted(as_array(bound.args[1]), bound.arguments.get("noise"), as_arrays(outputs))
             return outputs
 
         return watched
 
+    def note_acted(self, obs: np.ndarray, noise, outputs: list[np.ndarray]) -> None:
+        self.drawn = outputs[0].copy()
+        self.compare_one("observations", obs, list(self.observed.values()))
+        if self.phase != "rollout":
+            return
+        if len(outputs) > 1:
+            self.acted.append(outputs[1].ravel())
+        if noise is not None and np.ptp(as_array(noise)) > 0:
+            is_repeated = self.noise is not None and np.array_equal(as_array(noise), self.noise)
+            self.counts["old noise" if is_repeated else "new noise"] += 1
+            self.noise = as_array(noise).copy()
+
+    def note_valued(self, obs: np.ndarray) -> None:
+        for latest in self.observed.values():
+            if latest.shape == obs.shape:
+                self.is_last_valued = bool(self.is_last_valued) or np.array_equal(latest, obs)
+
     def watch_advantages(self) -> None:
-        """Notes that a rollout has ended. Without compute_gae, it goes on until the next one."""
+        """Notes that a rollout has ended. Without compute_gae, it goes on until the loss."""
         compute_gae = getattr(self.module, "compute_gae", None)
+        if compute_gae is None:
+            return
+        signature = inspect.signature(compute_gae)
 
+        @functools.wraps(compute_gae)
         def watched_gae(*arguments, **named):
-            self.is_rollout = False
-            return compute_gae(*arguments, **named)
+            self.phase = ""
+            self.note_ends_given(signature.bind(*arguments, **named).arguments)
+            outputs = compute_gae(*arguments, **named)
+            self.estimates.append([x.copy() for x in as_arrays(outputs)])
+            return outputs
 
-        if compute_gae is not None:
-            self.module.compute_gae = watched_gae
+        self.module.compute_gae = watched_gae
+
+    def note_ends_given(self, inputs: dict) -> None:
+        """Compares what compute_gae is given with what the steps of this rollout returned."""
+        if self.is_last_valued is not None:
+            self.counts["last value right" if self.is_last_valued else "last value wrong"] += 1
+        if not np.any(self.ends) or not {"dones", "next_done"} <= inputs.keys():
+            return
+        given = np.concatenate([as_array(inputs["dones"])[1:], as_array(inputs["next_done"])[None]])
+        self.counts["ends right" if np.array_equal(given, np.array(self.ends)) else "ends wrong"] += 1
 
     def watch_loss(self) -> None:
         ppo_loss = self.module.ppo_loss
 
         def watched_loss(*arguments, **named):
+            self.phase = ""
             outputs = ppo_loss(*arguments, **named)  # first, since it may call evaluate_actions itself
             batches = [x for x in [*arguments, *named.values()] if isinstance(x, self.module.Batch)]
-            if self.is_first and batches and self.learned is not None:
-                self.is_first = False
-                stored = as_array(batches[0].log_probs).ravel()
-                self.ratios.append(np.abs(self.learned - stored).max())
-                if self.acted:
-                    self.strays.append(largest_distance(stored, np.concatenate(self.acted)))
-                if self.learned_values is not None and hasattr(batches[0], "values"):
-                    self.watch_values(as_array(batches[0].values))
+            if batches and self.learned is not None:
+                self.note_minibatch({name: as_array(x) for name, x in batches[0]._asdict().items()})
             return outputs
 
         self.module.ppo_loss = watched_loss
 
-    def watch_values(self, stored: np.ndarray) -> None:
-        """Compares the first minibatch's values with those that the rollout stored."""
-        learned = self.learned_values
-        if learned.shape != stored.shape:
-            self.wrong_values = f"evaluate_actions returns values {learned.shape}, the rollout's are {stored.shape}"
+    def note_minibatch(self, batch: dict[str, np.ndarray]) -> None:
+        ratio = np.abs(self.learned - batch["log_probs"].ravel()).max()
+        if not self.is_first:
+            self.later_ratios.append(ratio)
             return
+        self.is_first = False
+        self.ratios.append(ratio)
+        if self.acted:
+            self.strays.append(largest_distance(batch["log_probs"].ravel(), np.concatenate(self.acted)))
+        self.values.append(judge(self.look_at_values, batch))
+        self.rows.append(judge(self.look_at_rows, batch))
+
+    def look_at_values(self, batch: dict[str, np.ndarray]) -> str:
+        """Compares the first minibatch's values with those that the rollout stored."""
+        if not self.learned_values or "values" not in batch:
+            raise NotCompared("evaluate_actions or Batch has no values")
+        (learned,) = self.learned_values
+        stored = batch["values"]
+        if learned.shape != stored.shape:
+            return f"evaluate_actions returns values {learned.shape}, the rollout's are {stored.shape}"
         distance = np.abs(learned - stored).max()
         if not distance <= TOLERANCE * max(1.0, np.abs(stored).max()):  # values can be large
-            self.wrong_values = f"values that evaluate_actions returns are up to {distance:.3g} away from the rollout's"
+            return f"values that evaluate_actions returns are up to {distance:.3g} away from the rollout's"
+        return ""
+
+    def look_at_rows(self, batch: dict[str, np.ndarray]) -> str:
+        """Whether returns, advantages and values in a row of the first minibatch are of one step."""
+        if not {"returns", "advantages", "values"} <= batch.keys():
+            raise NotCompared("Batch has no returns, advantages or values")
+        advantages, returns = batch["advantages"].ravel(), batch["returns"].ravel()
+        tolerance = TOLERANCE * max(1.0, np.abs(returns).max())
+        if np.abs(returns - advantages - batch["values"].ravel()).max() <= tolerance:
+            return ""
+        if np.abs(returns - advantages).max() <= tolerance:
+            return "returns are the advantages, without the values"
+        for estimate in self.estimates:
+            pairs = zip((advantages, returns), estimate)
+            if len(estimate) > 1 and all(largest_distance(rows, all_of.ravel()) <= 1e-5 for rows, all_of in pairs):
+                return "returns aren't advantages plus values: they are of other steps or environments"
+        raise NotCompared("advantages or returns aren't what compute_gae returned, as where two are mixed")
 
     # ------------------------------------------------------------------------------------------------------ Findings
     def compare_policies(self) -> str:
         """Whether the policy that learns is the one that acted."""
         if not self.ratios:
-            return "train doesn't call evaluate_actions and ppo_loss with a Batch, so nothing was compared"
+            raise NotCompared("train doesn't call evaluate_actions, and ppo_loss with a Batch")
         if max(self.ratios) > TOLERANCE:
-            ratio = math.exp(max(self.ratios))
+            ratio = math.exp(min(max(self.ratios), 700.0))
             return f"a ratio of the first minibatch is off 1 by a factor of {ratio:.3g}: acting and learning disagree"
-        if not self.strays and hasattr(self.module.Agent, "get_action_and_value"):
-            return "train doesn't act by Agent.get_action_and_value, so its log-probs weren't compared"
+        if max(self.later_ratios, default=1.0) == 0.0:
+            return "all later ones are 1, too: the policy never changes, or the old log-probs are computed anew"
         if max(self.strays, default=0.0) > TOLERANCE:
             return f"log-probs that are learned from are {max(self.strays):.3g} away from those that acted"
-        if self.is_changed:
-            return "train changes observations before the agent sees them, and --evaluate doesn't"
+        if not self.strays and hasattr(self.module.Agent, ACTING[0]):
+            raise NotCompared(f"train doesn't act by Agent.{ACTING[0]}")
+        if self.counts["old noise"] > self.counts["new noise"]:
+            return "most steps have the noise of the step before"
+        return ""
+
+    def compare_values(self) -> str:
+        return first_problem(self.values)
+
+    def compare_rows(self) -> str:
+        return first_problem(self.rows)
+
+    def compare_passing(self) -> str:
+        """Whether the agent sees what environments return, and they get the actions that it returns."""
+        for what, receiver in (("observations", "agent"), ("actions", "environments")):
+            in_training = ("rollout", what) in self.changed
+            in_play = ("play", what) in self.changed
+            if in_training and in_play:
+                raise NotCompared(f"both train and Player change {what}")
+            if in_training:
+                return f"train changes {what} before the {receiver} get them, and --evaluate doesn't"
+            if in_play:
+                return f"Player changes {what} before the {receiver} get them, and train doesn't"
+            for phase, who in (("rollout", "train"), ("play", "Player")):
+                if (phase, what) not in self.passed:
+                    raise NotCompared(f"{who} doesn't act by Agent.{' or '.join(ACTING)}, and VectorEnv.step")
+        return ""
+
+    def compare_ends(self) -> str:
+        """Whether a call of compute_gae is given what the steps of the rollout returned."""
+        if not self.counts["ends"]:
+            raise NotCompared("no episode ended; try another --env-id or --env-kwargs")
+        if self.counts["ends wrong"] and not self.counts["ends right"]:
+            return "dones and next_done aren't where VectorEnv.step said that episodes end: dones[t] belongs to obs[t]"
+        if self.counts["last value wrong"] and not self.counts["last value right"]:
+            return "next_value isn't of the last observation that VectorEnv.step returned"
+        if not self.counts["ends right"]:
+            raise NotCompared("it is called without dones and next_done")
         return ""
 
     def try_player(self, run_folder: Path) -> str:
         try:
             return self.compare_player(run_folder)
+        except NotCompared:
+            raise
         except Exception as error:  # Player may not fit an edited Agent
             return describe(error)
 
+    def find_model(self):
+        """The Agent that run.keep calls model, or whose arrays it does: what players load."""
+        model = self.kept.get("model")
+        for thing in [*self.kept.values(), *self.variables.values()]:
+            holds_model = any(x is model for x in getattr(thing, "__dict__", {}).values())
+            if isinstance(thing, self.module.Agent) and (thing is model or holds_model):
+                return thing
+        raise NotCompared("what run.keep calls model is no Agent")
+
     def compare_player(self, run_folder: Path) -> str:
-        """Whether a player that loads the last checkpoint computes what the training agent computes."""
-        agents = [x for x in self.variables.values() if isinstance(x, self.module.Agent)]
-        if not agents:
-            return "train has no Agent"
-        agent = agents[0]
+        """Whether a player that loads the last checkpoint computes what the training's model computes."""
+        agent = self.find_model()
+        if not self.inputs:
+            raise NotCompared(f"train calls none of {', '.join(METHODS)}")
         if hasattr(agent, "eval"):
             agent.eval()  # as the player's: dropout and the like are off
         player = self.module.load(run_folder)
-        for name, arguments in self.inputs.items():
-            for own, loaded in zip(self.call(agent, name, arguments), self.call(player.agent, name, arguments)):
+        for name, arguments in list(self.inputs.items()):
+            for own, loaded in zip(self.ask(agent, name, arguments), self.ask(player.agent, name, arguments)):
                 distance = np.abs(own.astype(np.float64) - loaded).max()
                 if not distance <= TOLERANCE:
                     return f"{name} of a loaded checkpoint is {distance:.3g} away from the training agent's"
+        for name, thing in self.kept.items():
+            if isinstance(thing, self.module.Agent) and thing is not agent and hasattr(thing, "modules"):
+                if not self.used & {id(part) for part in thing.modules()}:
+                    return f"nothing uses {name}: players load what run.keep calls model, so call {name} that"
         before = copy.deepcopy(player.state_dict())
-        obs = player.reset([1])
+        self.phase = "play"
+        obs = player.reset(first_seed(player))
         for _ in range(50):
-            obs, _, _, _, _ = player.step(player.act(obs))
+            obs = player.step(player.act(obs))[0]
+        self.phase = ""
         after = copy.deepcopy(player.state_dict())
         player.close()
         difference = first_difference(before, after, "state")
@@ -361,14 +603,39 @@ class Watch:
             player = self.module.load(run_folder)
             if is_loaded:
                 player.load_state_dict(state)
-            first.append(player.reset([1]))
+            first.append(as_array(player.reset(first_seed(player))))
             player.close()
         return not np.array_equal(*first)
 
-    def call(self, agent, name: str, arguments: list) -> list[np.ndarray]:
-        """What a method of an agent returns, as arrays."""
-        outputs = getattr(agent, name)(*[copied(x) for x in arguments])
-        return [as_array(x) for x in (outputs if isinstance(outputs, tuple) else [outputs])]
+    def ask(self, agent, name: str, arguments: list) -> list[np.ndarray]:
+        """What a method of an agent returns, as arrays. Equal agents draw the same."""
+        random.seed(1)
+        np.random.seed(1)
+        if "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(1)
+        return as_arrays(getattr(agent, name)(*[copied(x) for x in arguments]))
+
+    def has_memory(self) -> bool:
+        return "dones" in inspect.signature(getattr(self.module.Agent, ACTING[0], len)).parameters
+
+    def try_memory(self) -> str:
+        """Whether acting, told that an episode begins, gives the same for whatever the memory was."""
+        if ACTING[0] not in self.inputs:
+            raise NotCompared(f"train doesn't act by Agent.{ACTING[0]}")
+        names = list(inspect.signature(getattr(self.module.Agent, ACTING[0])).parameters)[1:]
+        outputs = []
+        for change in (0.0, 1.0):
+            arguments = []
+            for name, x in zip(names, self.inputs[ACTING[0]]):
+                if name == "dones":
+                    x = x * 0 + 1
+                elif name not in ("obs", "noise"):
+                    x = x + change
+                arguments.append(x)
+            outputs.append(self.ask(self.find_model(), ACTING[0], arguments))
+        if all(np.array_equal(*pair) for pair in zip(*outputs)):
+            return ""
+        return f"{ACTING[0]} with dones of 1 depends on the memory of the episode before"
 
     def find_environments(self) -> str:
         """Environments of train's own, which have other statistics than a player's."""
@@ -379,13 +646,22 @@ class Watch:
                     return f"{name} is a VectorEnv, whose statistics begin anew; evaluate with a Player"
         return ""
 
-    def find_unkept(self) -> str:
-        """Variables of train that have a state, and are not in checkpoints."""
+    def find_ends(self, is_limited: bool) -> str:
+        """Whether episodes ended in the rollouts."""
+        if not self.counts["ends"]:
+            raise NotCompared("none ended, so ends are in no check; try another --env-id or --env-kwargs")
+        if is_limited and not self.counts["time limits"]:
+            raise NotCompared("no time limit came, though --env-kwargs had max_episode_steps")
+        return ""
+
+    def list_unkept(self) -> list[tuple]:
+        """Variables of train that have a state and are not in checkpoints, with their names."""
         kept = set()
         for thing in self.kept.values():
             kept |= {id(thing), *(id(part) for part in getattr(thing, "modules", list)())}
             if getattr(thing, "module", None) is not None:
                 kept.add(id(thing.module))  # what a compiled or distributed module wraps
+        found = []
         for name, value in self.variables.items():
             parts = list(value.values()) if isinstance(value, dict) else value
             parts = parts if isinstance(parts, list | tuple) else [value]
@@ -393,8 +669,22 @@ class Watch:
                 if isinstance(part, self.module.Player) or not callable(getattr(part, "state_dict", None)):
                     continue
                 holds_kept = any(id(x) in kept for x in getattr(part, "__dict__", {}).values())
-                if id(part) not in kept and not holds_kept and part.state_dict():
-                    return f"{name} has a state that run.keep doesn't name"
+                if id(part) not in kept and not holds_kept:
+                    found.append((name, part))
+        return found
+
+    def find_unkept(self) -> str:
+        """What train has from the first update to the last, changes, and isn't in checkpoints."""
+        for name, (thing, state) in self.others.items():
+            if first_difference(state, thing.state_dict(), "state"):
+                return f"{name} has a state that changes and that run.keep doesn't name"
+        return ""
+
+    def find_unchanged(self) -> str:
+        """What checkpoints have, and never changed, so that it doesn't matter whether they do."""
+        for name, state in self.kept_states.items():
+            if state and not first_difference(state, self.kept[name].state_dict(), "state"):
+                return f"{name}, which run.keep names, never changed"
         return ""
 
     def has_normalized_rewards(self) -> bool:
@@ -412,18 +702,29 @@ class Watch:
         for thing in everything:
             for group in getattr(thing, "param_groups", []):
                 optimized |= {id(parameter): parameter for parameter in group.get("params", [])}
+        if not optimized:  # without torch, a model is arrays
+            for name, array in self.kept["model"].state_dict().items():
+                if np.array_equal(array, self.kept_states["model"][name]):
+                    return f"the model's {name} is never changed"
+        unused = ""
         for thing in everything:
             if not callable(getattr(thing, "named_parameters", None)):
                 continue
             for name, parameter in thing.named_parameters():
+                called = f"{type(thing).__name__}'s {name}"
                 has_gradient = parameter.grad is not None or id(parameter) in self.with_gradient
                 if id(parameter) not in optimized and has_gradient:
-                    return f"{type(thing).__name__}'s {name} has a gradient, but no optimizer has it"
+                    return f"{called} has a gradient, but no optimizer has it"
                 if id(parameter) in optimized and not has_gradient and parameter.requires_grad:
-                    return f"{type(thing).__name__}'s {name} is in an optimizer, but never has a gradient"
+                    owner = thing.get_submodule(name.rpartition(".")[0])
+                    if owner is thing or id(owner) in self.used:
+                        return f"{called} is in an optimizer, but never has a gradient"
+                    unused = f"{called} is in an optimizer, but never used"
                 if id(parameter) in self.with_numbers and id(parameter) in self.initial:
                     if np.array_equal(as_array(parameter), self.initial[id(parameter)]):
-                        return f"{type(thing).__name__}'s {name} has gradients, but is never changed by them"
+                        return f"{called} has gradients, but is never changed by them"
+        if unused:
+            raise NotCompared(f"{unused}; if a rare phase uses it, add --updates")
         return ""
 
 
@@ -438,6 +739,22 @@ def as_array(x) -> np.ndarray:
     if hasattr(x, "detach"):
         x = x.detach().cpu().float().numpy()
     return np.asarray(x)
+
+
+def as_arrays(outputs) -> list[np.ndarray]:
+    """What a function returned, one thing or a tuple of them."""
+    return [as_array(x) for x in (outputs if isinstance(outputs, tuple) else [outputs])]
+
+
+def first_problem(verdicts: list[tuple[str, str]]) -> str:
+    """What a check of each update finds in all of them."""
+    for verdict, text in verdicts:
+        if verdict == "FAIL":
+            return text
+    for _, text in verdicts or [("--", "train doesn't call evaluate_actions, and ppo_loss with a Batch")]:
+        if text:
+            raise NotCompared(text.removeprefix("not compared: "))
+    return ""
 
 
 def largest_distance(values: np.ndarray, others: np.ndarray) -> float:
@@ -468,37 +785,57 @@ def first_difference(one, other, place: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ Checks
-def train_until_killed(script: Path, folder: Path, words: list[str]) -> None:
+def train_until_killed(script: Path, folder: Path, words: list[str], updates: int) -> bool:
+    """Whether it was killed, as it should be."""
     try:
-        in_process(train_and_die, script, folder, words)
-    except BrokenProcessPool:  # killed, as it should be
-        pass
+        in_process(script, folder, train_and_die, words, updates)
+    except BrokenProcessPool:
+        return True
+    return False
 
 
-def check_resume(script: Path, folder: Path, died: Path, whole: Path, own: set[str], is_exact: bool) -> str:
-    """Whether a killed and resumed run ends, and with the bits of one that ran straight, if it can be exact."""
-    try:
-        resumed = in_process(resume, script, died)
-        if not is_exact:
-            return ""
-        difference = in_process(compare_checkpoints, script, folder / "compared", whole, resumed)
-        difference = difference or different_rows(read_metrics(whole), read_metrics(resumed), own)
-    except RuntimeError as error:
-        return str(error)
+def check_seed(script: Path, folder: Path, whole: Path, died: Path) -> str:
+    """Whether two runs with one seed have the same bits, before any is killed."""
+    difference = in_process(script, folder, compare_checkpoints, whole, died)
     if difference:
-        return f"{difference} after a kill and --resume: something that changes isn't in run.keep"
+        return f"{difference} in a second run: something draws without a seed, or keeps a time"
     return ""
 
 
-def check_async(script: Path, folder: Path, words: list[str], own: set[str]) -> str:
+def check_resume(reason: str, script: Path, folder: Path, died: Path, whole: Path, own: set[str], facts: dict) -> str:
+    """Whether a killed and resumed run ends, and with the bits of one that ran straight, if it can be exact. reason:
+    why nothing can be compared, if so."""
+    if reason:
+        raise NotCompared(reason)
+    resumed = in_process(script, died, resume)
+    if facts["inexact"]:
+        return ""
+    difference = in_process(script, folder / "compared", compare_checkpoints, whole, resumed)
+    difference = difference or different_rows(read_metrics(whole), read_metrics(resumed), own)
+    if difference:
+        hint = facts["unkept"] or "something that changes isn't in run.keep"
+        return f"{difference} after a kill and --resume: {hint}"
+    return ""
+
+
+def check_kept(facts: dict, updates: int) -> str:
+    """Whether the resume could tell that something isn't kept."""
+    if facts["unchanged"] or facts["unkept"]:
+        what = facts["unchanged"] or f"{facts['unkept']}, and nothing depended on it"
+        raise NotCompared(f"{what} in {updates} updates; for a rare phase, add --updates {4 * updates}")
+    return ""
+
+
+def check_async(
+    reason: str, script: Path, folder: Path, words: list[str], updates: int, own: set[str], facts: dict
+) -> str:
     """Whether environments in processes give the rows of metrics.csv that they give in turn."""
+    if reason or not facts["has --vectorization"]:
+        raise NotCompared(reason or "the script has no --vectorization")
     rows = []
     for vectorization in ("sync", "async"):
-        sizes = {"vectorization": vectorization, "total_timesteps": SIZES["total_timesteps"] // 2}
-        try:
-            rows.append(read_metrics(in_process(train, script, folder / vectorization, words, sizes)))
-        except RuntimeError as error:
-            return f"--vectorization {vectorization}: {error}"
+        sizes = {"vectorization": vectorization}
+        rows.append(read_metrics(in_process(script, folder / vectorization, train, words, updates, sizes)))
     difference = different_rows(*rows, own)
     return f"with --vectorization async, {difference}" if difference else ""
 
@@ -506,14 +843,15 @@ def check_async(script: Path, folder: Path, words: list[str], own: set[str]) -> 
 def find_own(whole: Path, died: Path) -> set[str]:
     """Columns of metrics.csv that differ between equal runs, before any kill: times that an edit measures, say."""
     own = {"charts/SPS"}
-    for run_folder in died.glob("runs/*"):
-        for row, other in zip(read_metrics(whole)[:KILLED_IN], read_metrics(run_folder)):
-            own |= {name for name, value in row.items() if value != other[name]}
+    for row, other in zip(read_metrics(whole), read_metrics(died)):
+        own |= {name for name, value in row.items() if value != other.get(name)}
     return own
 
 
 def different_rows(rows: list[dict[str, str]], others: list[dict[str, str]], own: set[str]) -> str:
     """Where the rows of two metrics.csv differ, but for columns that each run has of its own, or ""."""
+    if len(rows) != len(others) or rows[0].keys() != others[0].keys():
+        return f"metrics.csv has {len(others)} rows of {list(others[0])} instead of {len(rows)} of {list(rows[0])}"
     for row, other in zip(rows, others):
         for name, value in row.items():
             if value != other[name] and name not in own:
@@ -526,12 +864,13 @@ def read_metrics(run_folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def check_processes(script: Path, folder: Path, words: list[str]) -> str:
+def check_processes(script: Path, folder: Path, words: list[str], updates: int) -> str:
     """Whether two processes under torchrun train. They compare their parameters themselves."""
     folder.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     command += [*words, "--device", "cpu", "--backend", "gloo"]
-    for name, value in SIZES.items():
+    steps = SIZES["num_envs"] * SIZES["num_steps"] * updates
+    for name, value in {**SIZES, "total_timesteps": steps}.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", env=environment)
@@ -541,35 +880,45 @@ def check_processes(script: Path, folder: Path, words: list[str]) -> str:
     return f"ends with status {done.returncode}: {said[0]}"
 
 
-def list_checks(script: Path, folder: Path, words: list[str]):
-    """Yields the name of each check and the problem that it found, or ""."""
+def try_check(check, *arguments) -> str:
+    """What the check returns; a training that fails is a problem, too."""
     try:
-        whole, found = in_process(train_straight, script, folder / "straight", words)
+        return check(*arguments)
     except RuntimeError as error:
-        yield "it trains, saves and loads", str(error)
+        return str(error)
+
+
+def list_checks(script: Path, folder: Path, words: list[str], updates: int = UPDATES):
+    """Yields the name of each check, "ok", "FAIL" or "--", and why."""
+    try:
+        whole, found, facts = in_process(script, folder / "straight", train_straight, words, updates)
+        died = folder / "died"
+        is_killed = train_until_killed(script, died, words, updates)
+    except RuntimeError as error:
+        yield "it trains, saves and loads", "FAIL", str(error)
         return
-    yield "in the first minibatch of each update, every ratio is 1", found["policy"]
-    yield "in the first minibatch of each update, every value is the rollout's", found["values"]
-    if found["advantages"] is not None:
-        yield "advantages end with their episode", found["advantages"]
-    yield "a loaded checkpoint computes what the training agent does, and plays", found["player"]
-    yield "train evaluates with players, if at all", found["environments"]
-    yield "optimizers have all parameters with gradients, and change them", found["gradients"]
-    died = folder / "died"
-    train_until_killed(script, died, words)
-    own = find_own(whole, died)
-    problem = check_resume(script, folder, died, whole, own, is_exact=not found["inexact"])
-    if problem and found["unkept"]:
-        problem += f"; {found['unkept']}"
-    if found["inexact"]:
-        yield "killed and resumed, a run goes on; inexactly with NormalizeReward: take it out to compare bits", problem
-    else:
-        yield "killed and resumed with --exact-resume, a run has the same bits", problem
-    text = script.read_text("utf-8")
-    if "    vectorization:" in text:
-        yield "environments in processes give the same rows", check_async(script, folder, words, own)
-    if "torch.distributed" in text:
-        yield "two processes under torchrun train", check_processes(script, folder / "processes", words)
+    yield from found
+    (died_run,) = (died / "runs").iterdir()
+    own = find_own(whole, died_run)
+    seed = judge(try_check, check_seed, script, folder / "compared", whole, died_run)
+    yield "two runs with one seed have the same bits", *seed
+    differs = "two runs with one seed differ already" if seed[0] == "FAIL" else ""
+    survived = "" if is_killed else "train never called run.note in the update of the kill"
+    name = "killed and resumed with --exact-resume, a run has the same bits"
+    if facts["inexact"]:
+        name = "killed and resumed, a run goes on; inexactly with NormalizeReward: take it out to compare bits"
+    found = judge(try_check, check_resume, differs or survived, script, folder, died, whole, own, facts)
+    yield name, *found
+    if found[0] == "ok":
+        yield "run.keep names what changes, and all of that did", *judge(check_kept, facts, updates)
+    if own != {"charts/SPS"} and not differs:
+        yield "metrics.csv repeats", "--", f"not compared: {', '.join(own - {'charts/SPS'})}, different without a kill"
+    if facts["has processes"]:
+        found = judge(try_check, check_async, differs, script, folder, words, updates // 2, own, facts)
+        yield "environments in processes give the same rows", *found
+    if "torch.distributed" in script.read_text("utf-8"):
+        found = judge(check_processes, script, folder / "processes", words, updates)
+        yield "two processes under torchrun train", *found
 
 
 def main() -> int:
@@ -577,28 +926,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style, allow_abbrev=False)
     parser.add_argument("script", type=Path, help="the edited script")
     parser.add_argument("--env-id", help="environment to train on; the script's default if left out")
-    parser.add_argument("--env-kwargs", help="its arguments as JSON")
+    parser.add_argument("--env-kwargs", default="{}", help="its arguments as JSON")
+    parser.add_argument("--updates", type=int, default=UPDATES, help="more than 6 for what happens rarely (default: 6)")
     chosen, words = parser.parse_known_args()
     if not chosen.script.is_file():
         parser.error(f"{chosen.script}: there is no such file")
+    if chosen.updates < UPDATES:
+        parser.error(f"--updates {chosen.updates}: must be at least {UPDATES}")
     if chosen.env_id:
         words += ["--env-id", chosen.env_id]
-    if chosen.env_kwargs:
-        try:
-            json.loads(chosen.env_kwargs)
-        except ValueError as error:
-            parser.error(f"--env-kwargs {chosen.env_kwargs}: is no JSON ({error}); write it like '{{\"size\": 5}}'")
-        words += ["--env-kwargs", chosen.env_kwargs]
     try:
-        in_process(read_options, chosen.script.resolve(), words)  # it says itself which option is wrong
-    except RuntimeError as error:
-        parser.error(f"{chosen.script.name} {' '.join(words)}: {error}")
-    problems = 0
+        json.loads(chosen.env_kwargs)
+    except ValueError as error:
+        parser.error(f"--env-kwargs {chosen.env_kwargs}: is no JSON ({error}); write it like '{{\"size\": 5}}'")
+    script = chosen.script.resolve()
+    counts = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for name, problem in list_checks(chosen.script.resolve(), Path(folder), words):
-            problems += bool(problem)
-            print(f"FAIL  {name}: {problem}" if problem else f"ok    {name}", flush=True)
-    return 1 if problems else 0
+        try:  # the script says itself which option is wrong
+            limited = in_process(script, Path(folder) / "options", read_options, words, chosen.env_kwargs)
+        except RuntimeError as error:
+            parser.error(f"{script.name} {' '.join(words)}: {error}")
+        for name, verdict, text in list_checks(script, Path(folder), limited, chosen.updates):
+            counts[verdict] += 1
+            print(f"{verdict:<6}{name}: {text}" if text else f"{verdict:<6}{name}", flush=True)
+    print(f"{counts['ok']} ok, {counts['--']} not compared, {counts['FAIL']} failed")
+    return 1 if counts["FAIL"] else 0
 
 
 if __name__ == "__main__":
