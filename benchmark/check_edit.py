@@ -445,12 +445,16 @@ class Watch:
 
     def watch_loss(self) -> None:
         ppo_loss = self.module.ppo_loss
+        signature = inspect.signature(ppo_loss)
 
         def watched_loss(*arguments, **named):
             self.phase = ""
             outputs = ppo_loss(*arguments, **named)  # first, since it may call evaluate_actions itself
             batches = [x for x in [*arguments, *named.values()] if isinstance(x, self.module.Batch)]
             if batches and self.learned is not None:
+                value = signature.bind(*arguments, **named).arguments.get("value")
+                if value is not None:  # in the units of the batch
+                    self.learned_values = [as_array(value)]
                 self.note_minibatch({name: as_array(x) for name, x in batches[0]._asdict().items()})
             return outputs
 
@@ -486,9 +490,11 @@ class Watch:
         if not {"returns", "advantages", "values"} <= batch.keys():
             raise NotCompared("Batch has no returns, advantages or values")
         advantages, returns = batch["advantages"].ravel(), batch["returns"].ravel()
+        differences = returns - batch["values"].ravel()
+        slope, offset = np.polyfit(advantages, differences, 1)  # either may be scaled, or have another mean
         tolerance = TOLERANCE * max(1.0, np.abs(returns).max())
-        if np.abs(returns - advantages - batch["values"].ravel()).max() <= tolerance:
-            return ""
+        if np.abs(offset + slope * advantages - differences).max() <= tolerance:
+            return "" if slope > 0 else "advantages have the wrong sign: returns minus values are their opposite"
         if np.abs(returns - advantages).max() <= tolerance:
             return "returns are the advantages, without the values"
         for estimate in self.estimates:
@@ -573,16 +579,8 @@ class Watch:
             raise NotCompared(f"train calls none of {', '.join(METHODS)}")
         if hasattr(agent, "eval"):
             agent.eval()  # as the player's: dropout and the like are off
+        inputs = dict(self.inputs)
         player = self.module.load(run_folder)
-        for name, arguments in list(self.inputs.items()):
-            for own, loaded in zip(self.ask(agent, name, arguments), self.ask(player.agent, name, arguments)):
-                distance = np.abs(own.astype(np.float64) - loaded).max()
-                if not distance <= TOLERANCE:
-                    return f"{name} of a loaded checkpoint is {distance:.3g} away from the training agent's"
-        for name, thing in self.kept.items():
-            if isinstance(thing, self.module.Agent) and thing is not agent and hasattr(thing, "modules"):
-                if not self.used & {id(part) for part in thing.modules()}:
-                    return f"nothing uses {name}: players load what run.keep calls model, so call {name} that"
         before = copy.deepcopy(player.state_dict())
         self.phase = "play"
         obs = player.reset(first_seed(player))
@@ -591,6 +589,15 @@ class Watch:
         self.phase = ""
         after = copy.deepcopy(player.state_dict())
         player.close()
+        for name, arguments in inputs.items():
+            for own, loaded in zip(self.ask(agent, name, arguments), self.ask(player.agent, name, arguments)):
+                distance = np.abs(own.astype(np.float64) - loaded).max()
+                if not distance <= TOLERANCE:
+                    return f"{name} of a loaded checkpoint is {distance:.3g} away from the training agent's"
+        for name, thing in self.kept.items():
+            if isinstance(thing, self.module.Agent) and thing is not agent and hasattr(thing, "modules"):
+                if not self.used & {id(part) for part in thing.modules()}:
+                    return f"nothing uses {name}: players load what run.keep calls model, so call {name} that"
         difference = first_difference(before, after, "state")
         if difference and self.observes_by_state(run_folder, after):
             return f"a player goes on learning statistics while it plays: {difference}"
