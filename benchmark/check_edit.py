@@ -361,7 +361,7 @@ class Watch:
         """truncated: by environment what a time limit cut, or for simulators on a GPU whether one did."""
         ends = as_array(dones) > 0
         if not isinstance(truncated, dict):
-            ends = ends | as_array(truncated)
+            ends = ends | (as_array(truncated) > 0)
             truncated = np.flatnonzero(as_array(truncated))
         self.ends.append(ends)
         self.is_last_valued = None

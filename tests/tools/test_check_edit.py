@@ -1,19 +1,88 @@
-"""check_edit.py names what is wrong with an edit, and is silent where nothing is."""
+"""check_edit.py names what is wrong with an edit, is silent where nothing is, and says what it couldn't compare."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures.process import BrokenProcessPool
 
 import check_edit
 import pytest
 from runs import ROOT
 
-pytestmark = pytest.mark.seldom  # a third of a minute each
+RATIO = "every ratio is 1"
+VALUE = "every value is the rollout's"
+PASSING = "agent and environments get what the other returned"
+GAE = "compute_gae follows its definition"
+ENDS = "compute_gae gets the ends"
+ROWS = "rows of the batch"
+MEMORY = "the memory is forgotten"
+PLAYER = "a loaded checkpoint"
+OPTIMIZERS = "optimizers have all parameters"
+SEED = "two runs with one seed"
+RESUME = "killed and resumed"
+KEPT = "run.keep names what changes"
+ASYNC = "environments in processes"
+CHECKS = 13  # lines that ppo.py gets
 
 TEMPERATURE = ("return self.actor(obs).log_softmax(-1)", "return (self.actor(obs) / self.temperature).log_softmax(-1)")
-EDITS = {
-    "none": ("ppo", [], ""),
-    "none without torch": ("ppo_numpy", [], ""),
+TEMPERATURE_IN_AGENT = (
+    "super().__init__()\n        obs_dim",
+    "super().__init__()\n        self.temperature = 1.0\n        obs_dim",
+)
+STEP = ("envs.step(actions[step].cpu().numpy())", "envs.step(1 - actions[step].cpu().numpy())")
+EMA = [
+    ("import json\n", "import copy\nimport json\n"),
+    ("    run.keep(", "    ema = copy.deepcopy(agent)\n    run.keep("),
+    (
+        "optimizer.step()\n",
+        "optimizer.step()\n"
+        "                for slow, fast in zip(ema.parameters(), parameters):\n"
+        "                    slow.data.lerp_(fast.detach(), 0.01)\n",
+    ),
+]
+RARE = [  # what a phase after every eighth update uses isn't kept
+    ("    run.keep(", "    total = nn.Linear(1, 1)\n    run.keep("),
+    (
+        "# Log\n",
+        "total.weight.data += update\n"
+        "        if update % 8 == 0:\n"
+        "            agent.critic[-1].bias.data += 0.001 * total.weight[0].detach()\n",
+    ),
+]
+AUXILIARY = [  # a head that is learned in a phase after every eighth update
+    ("        self.actor = mlp", "        self.aux = nn.Linear(obs_dim, 1)\n        self.actor = mlp"),
+    ("    run.keep(", "    aux_optimizer = torch.optim.Adam(agent.aux.parameters())\n    run.keep("),
+    ("envs=envs)", "envs=envs, aux_optimizer=aux_optimizer)"),
+    (
+        "# Log\n",
+        "if update % 8 == 0:\n"
+        "            aux_optimizer.zero_grad()\n"
+        "            agent.aux(b_obs).square().mean().backward()\n"
+        "            aux_optimizer.step()\n",
+    ),
+]
+# By name: script, replacements, what isn't ok in which line, and words after the script
+QUICK = {  # `make test` runs these: one script that is right, and a mistake of each kind
+    "none": ("ppo", [], {}),
+    "actions changed in train": ("ppo", [STEP], {PASSING: "FAIL"}),
+    "a state that is not kept": (
+        "ppo",
+        [
+            ("    run.keep(", "    scale = nn.Linear(1, 1)\n    run.keep("),
+            ("# Log\n", "scale.weight.data += update\n"),
+            ('metrics = {"charts', 'metrics = {"charts/scale": scale.weight.item(), "charts'),
+        ],
+        {RESUME: "FAIL"},
+    ),
+}
+SELDOM = {
+    "none without torch": ("ppo_numpy", [], {}),
+    "none with a memory": ("ppo_lstm", [], {}),
+    "none, more updates": ("ppo", [], {}, "--updates", "12"),
     "gradients cleared after the step": (
         "ppo",
         [("optimizer.step()\n", "optimizer.step()\n                optimizer.zero_grad()\n")],
-        "",
+        {},
     ),
     "a time and a greedy policy that are logged": (
         "ppo",
@@ -27,7 +96,7 @@ EDITS = {
                 "                optimizer.zero_grad()\n",
             ),
         ],
-        "",
+        {"metrics.csv repeats": "--"},
     ),
     "rewards normalized by a wrapper": (
         "ppo",
@@ -37,58 +106,197 @@ EDITS = {
                 "    env = gym.wrappers.NormalizeReward(env, gamma=args.gamma)\n    check_spaces(env)",
             )
         ],
-        "",
+        {},
+    ),
+    "actions drawn by torch": (  # with no noise of the script's
+        "ppo",
+        [("(log_probs + noise).argmax(-1)", "torch.distributions.Categorical(logits=log_probs).sample()")],
+        {},
+    ),
+    "actions and their log-probs by one method, as in CleanRL": (
+        "ppo",
+        [
+            ("obs: torch.Tensor, noise: torch.Tensor):", "obs, noise=None, action=None):"),
+            (
+                "actions = (log_probs + noise).argmax(-1)",
+                "actions = action if noise is None else (log_probs + noise).argmax(-1)",
+            ),
+            (
+                "return actions, log_prob, self.get_value(obs)",
+                "return actions, log_prob, -(log_probs.exp() * log_probs).sum(-1), self.get_value(obs)",
+            ),
+            ("    def evaluate_actions", "    def unused"),
+            ("log_probs[step], acted_values[step] = agent", "log_probs[step], _, acted_values[step] = agent"),
+            (
+                "log_prob, entropy, value = agent.evaluate_actions(mb.obs, mb.actions)",
+                "_, log_prob, entropy, value = agent.get_action_and_value(mb.obs, action=mb.actions)",
+            ),
+            ("actions, _, _ = self.agent", "actions, _, _, _ = self.agent"),
+        ],
+        {},
     ),
     "an attribute that train changes": (
         "ppo",
-        [
-            TEMPERATURE,
-            (
-                "super().__init__()\n        obs_dim",
-                "super().__init__()\n        self.temperature = 1.0\n        obs_dim",
-            ),
-            ("# Anneal\n", "agent.temperature = 3.0 - update / args.num_updates\n"),
-        ],
-        "a loaded checkpoint",
+        [TEMPERATURE, TEMPERATURE_IN_AGENT, ("# Anneal\n", "agent.temperature = 3.0 - update / args.num_updates\n")],
+        {PLAYER: "FAIL"},
     ),
     "a temperature that an option switches on": (
         "ppo",
         [
             TEMPERATURE,
+            TEMPERATURE_IN_AGENT,
             ("anneal_lr: bool = True", "anneal_temperature: bool = False\n    anneal_lr: bool = True"),
-            (
-                "super().__init__()\n        obs_dim",
-                "super().__init__()\n        self.temperature = 1.0\n        obs_dim",
-            ),
             ("# Anneal\n", "agent.temperature = 3.0 - update / args.num_updates if args.anneal_temperature else 1.0\n"),
         ],
-        "a loaded checkpoint",
+        {PLAYER: "FAIL"},
         "--anneal-temperature",
     ),
     "observations changed in train": (
         "ppo",
         [("obs[step] = torch.from_numpy(next_obs)", "obs[step] = torch.from_numpy(next_obs * 3)")],
-        "every ratio is 1",
+        {PASSING: "FAIL"},
+    ),
+    "actions changed by a player": (
+        "ppo_numpy",
+        [("        return self.agent.get_action(", "        return 1 - self.agent.get_action(")],
+        {PASSING: "FAIL"},
+    ),
+    "the same noise in each step": ("ppo", [("obs[step], noise[step])", "obs[step], noise[0])")], {RATIO: "FAIL"}),
+    "log-probs of other actions": (
+        "ppo",
+        [("return actions, log_prob, self.get_value(obs)", "return 1 - actions, log_prob, self.get_value(obs)")],
+        {RATIO: "FAIL"},
+    ),
+    "old log-probs computed anew": (
+        "ppo",
+        [
+            (
+                "    advantages = mb.advantages\n",
+                "    mb = mb._replace(log_probs=log_prob.detach())\n    advantages = mb.advantages\n",
+            )
+        ],
+        {},  # only inside ppo_loss: out of reach
     ),
     "values of another shape": (
         "ppo",
         [("return log_prob, entropy, self.get_value(obs)", "return log_prob, entropy, self.critic(obs)")],
-        "every value is the rollout's",
+        {VALUE: "FAIL"},
     ),
     "dropout in the critic": (
         "ppo",
         [("self.critic(obs).squeeze(-1)", "nn.functional.dropout(self.critic(obs), 0.5, self.training).squeeze(-1)")],
-        "every value is the rollout's",
+        {VALUE: "FAIL"},
     ),
     "advantages that go on after an episode": (
         "ppo",
         [("continues = 1.0 - np.concatenate([dones[1:], next_done[None]])", "continues = np.ones_like(next_values)")],
-        "advantages end",
+        {GAE: "FAIL"},
+    ),
+    "advantages along the other axis": (
+        "ppo",
+        [
+            ("advantage = np.zeros_like(next_value)", "advantage = np.zeros(len(rewards), np.float32)"),
+            ("reversed(range(len(rewards)))", "reversed(range(rewards.shape[1]))"),
+            ("advantage = deltas[t] + decays[t] * advantage", "advantage = deltas[:, t] + decays[:, t] * advantage"),
+            ("advantages[t] = advantage", "advantages[:, t] = advantage"),
+        ],
+        {GAE: "FAIL"},
+    ),
+    "the end of a rollout that isn't an end": (
+        "ppo",
+        [("[dones[1:], next_done[None]]", "[dones[1:], np.zeros_like(next_done)[None]]")],
+        {GAE: "FAIL"},
+    ),
+    "returns without values": (
+        "ppo",
+        [("return advantages, advantages + values", "return advantages, advantages")],
+        {GAE: "FAIL", ROWS: "FAIL"},
+    ),
+    "an estimator with weights, which are 1 on policy": (
+        "ppo",
+        [
+            ("gamma: float, gae_lambda: float):", "gamma: float, gae_lambda: float, rhos):"),
+            ("deltas = rewards +", "deltas = rhos * rewards +"),
+            ("args.gamma, args.gae_lambda)", "args.gamma, args.gae_lambda, np.ones_like(rewards))"),
+        ],
+        {},
+    ),
+    "an estimator that takes something else": (
+        "ppo",
+        [
+            ("gamma: float, gae_lambda: float):", "gamma: float, gae_lambda: float, bonus):"),
+            ("deltas = rewards +", "deltas = bonus + rewards +"),
+            ("args.gamma, args.gae_lambda)", "args.gamma, args.gae_lambda, 0.1)"),
+        ],
+        {GAE: "--"},
+    ),
+    "ends that compute_gae isn't given": (
+        "ppo",
+        [("dones[step] = next_done\n", "dones[step - 1] = next_done\n")],
+        {ENDS: "FAIL"},
+    ),
+    "the value before the last step": (
+        "ppo",
+        [("agent.get_value(torch.from_numpy(next_obs).to(device))", "agent.get_value(obs[-1])")],
+        {ENDS: "FAIL"},
+    ),
+    "advantages environment by environment": (
+        "ppo",
+        [
+            ("torch.from_numpy(advantages).to(device)", "torch.from_numpy(advantages.T.copy()).to(device)"),
+            ("torch.from_numpy(returns).to(device)", "torch.from_numpy(returns.T.copy()).to(device)"),
+        ],
+        {ROWS: "FAIL"},
+    ),
+    "advantages of the wrong sign": (
+        "ppo",
+        [("torch.from_numpy(advantages)", "torch.from_numpy(-advantages)")],
+        {ROWS: "FAIL"},
+    ),
+    "advantages of which two are mixed": (
+        "ppo",
+        [
+            (
+                "        b_obs = obs",
+                "        curious = compute_gae(rewards**2, values, 0 * dones, next_value, 0 * next_done, 0.9, 0.9)\n"
+                "        advantages = advantages + 0.5 * curious[0] + 0.1 * rewards\n"
+                "        b_obs = obs",
+            )
+        ],
+        {ROWS: "--"},
+    ),
+    "a memory that goes on after an episode": (
+        "ppo_lstm",
+        [
+            ("        lstm_state = lstm_state * (1 - dones)[:, None]", "        lstm_state = 1 * lstm_state"),
+            ("        is_first = dones.clone()", "        dones = 0 * dones\n        is_first = dones.clone()"),
+        ],
+        {MEMORY: "FAIL"},
+    ),
+    "other names of the agent's methods": (
+        "ppo_numpy",
+        [("evaluate_actions(", "get_log_probs(", "everywhere"), ("get_action(", "choose_action(", "everywhere")],
+        {RATIO: "--", VALUE: "--", PASSING: "--", ROWS: "--"},
     ),
     "an environment of its own": (
         "ppo",
         [("# Log\n", "tests = VectorEnv(args, 1)\n        tests.reset([1])\n        tests.close()\n")],
-        "evaluates with players",
+        {"train evaluates with players": "FAIL"},
+    ),
+    "episodes that never end": (
+        "ppo",
+        [
+            ("    check_spaces(env)", "    env = Endless(env.unwrapped)\n    check_spaces(env)"),
+            (
+                "class VectorEnv:",
+                "class Endless(gym.Wrapper):\n"
+                "    def step(self, action):\n"
+                "        obs, reward, _, _, info = self.env.step(action)\n"
+                "        return obs, reward, False, False, info\n\n\n"
+                "class VectorEnv:",
+            ),
+        ],
+        {"episodes end": "--", ENDS: "--"},
     ),
     "a player that goes on learning statistics": (
         "ppo",
@@ -96,19 +304,24 @@ EDITS = {
             ("    check_spaces(env)", "    env = gym.wrappers.NormalizeObservation(env)\n    check_spaces(env)"),
             ("env.update_running_mean = False", "env.update_running_mean = True"),
         ],
-        "a loaded checkpoint",
+        {PLAYER: "FAIL"},
     ),
+    "an average of the weights that is played": ("ppo", [*EMA, ("model=agent", "model=ema, learner=agent")], {}),
+    "an average of the weights that isn't": ("ppo", [*EMA, ("envs=envs)", "envs=envs, ema=ema)")], {PLAYER: "FAIL"}),
     "a layer that nobody learns": (
         "ppo",
         [("parameters = list(agent.parameters())", "parameters = list(agent.actor.parameters())")],
-        "optimizers have all parameters",
+        {OPTIMIZERS: "FAIL"},
+    ),
+    "a layer whose gradient is cut off": (
+        "ppo",
+        [("return log_prob, entropy, self.get_value(obs)", "return log_prob, entropy, self.get_value(obs).detach()")],
+        {OPTIMIZERS: "FAIL"},
     ),
     "a step of a second optimizer that is forgotten": (
         "ppo",
         [
-            ("        self.actor = mlp", "        self.aux = nn.Linear(obs_dim, 1)\n        self.actor = mlp"),
-            ("    run.keep(", "    aux_optimizer = torch.optim.Adam(agent.aux.parameters())\n    run.keep("),
-            ("envs=envs)", "envs=envs, aux_optimizer=aux_optimizer)"),
+            *AUXILIARY[:3],
             (
                 "optimizer.zero_grad()\n",
                 "loss = loss + agent.aux(mb.obs).square().mean()\n                optimizer.zero_grad()\n",
@@ -118,28 +331,128 @@ EDITS = {
                 "parameters = [*agent.actor.parameters(), *agent.critic.parameters()]",
             ),
         ],
-        "optimizers have all parameters",
+        {OPTIMIZERS: "FAIL"},
     ),
-    "a state that is not kept": (
+    "a rare phase": ("ppo", AUXILIARY, {OPTIMIZERS: "--", KEPT: "--"}),
+    "a rare phase, more updates": ("ppo", AUXILIARY, {}, "--updates", "18"),
+    "a rare phase that uses what isn't kept": ("ppo", RARE, {KEPT: "--"}),
+    "a rare phase that uses what isn't kept, more updates": ("ppo", RARE, {RESUME: "FAIL"}, "--updates", "18"),
+    "noise of a generator without a seed": (
+        "ppo",
+        [("# Log\n", "agent.critic[-1].bias.data += 0.01 * float(np.random.default_rng().random())\n")],
+        {SEED: "FAIL", RESUME: "--", ASYNC: "--"},
+    ),
+    "steps that run.note doesn't see": (
         "ppo",
         [
-            ("    run.keep(", "    scale = nn.Linear(1, 1)\n    run.keep("),
-            ("# Log\n", "scale.weight.data += update\n"),
-            ('metrics = {"charts', 'metrics = {"charts/scale": scale.weight.item(), "charts'),
+            ("                run.note(next_obs, rewards[step], episodes)\n", ""),
+            (
+                "        run.log(metrics)",
+                "        run.rewards, run.global_step = [0.0], update * T * N\n        run.log(metrics)",
+            ),
         ],
-        "killed and resumed",
+        {RESUME: "--"},
+    ),
+    "no option for processes": (
+        "ppo",
+        [("    vectorization: Literal", "    vectors: Literal"), ("args.vectorization", "args.vectors")],
+        {ASYNC: "--"},
     ),
 }
+CASES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.seldom) for name in QUICK | SELDOM]
 
 
-@pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_judged(name, tmp_path):
-    script, replacements, expected, *words = EDITS[name]
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """check_edit's trainings without its processes, each of which takes seconds to load torch."""
+
+    def call_here(script, folder, function, *arguments):
+        folder.mkdir(exist_ok=True)
+        monkeypatch.chdir(folder)
+        try:
+            return function(check_edit.load_script(script), *arguments)
+        except Killed:
+            raise BrokenProcessPool from None
+        except (Exception, SystemExit) as error:
+            raise RuntimeError(check_edit.describe(error)) from error
+
+    class Killed(BaseException):
+        pass
+
+    def die(status):
+        raise Killed
+
+    monkeypatch.setattr(check_edit, "in_process", call_here)
+    monkeypatch.setattr(os, "_exit", die)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def edit(name, folder):
+    script, replacements, *_ = (QUICK | SELDOM)[name]
     text = (ROOT / "cleanrl" / f"{script}.py").read_text("utf-8")
-    for old, new in replacements:
-        assert old in text
-        text = text.replace(old, new, 1)
-    path = tmp_path / f"{script}.py"
+    for old, new, *everywhere in replacements:
+        assert old in text, old
+        text = text.replace(old, new, -1 if everywhere else 1)
+    path = folder / f"{script}.py"
     path.write_text(text, "utf-8")
-    found = [check for check, problem in check_edit.list_checks(path, tmp_path, words) if problem]
-    assert len(found) == bool(expected) and all(expected in check for check in found), found
+    return path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_edit_is_judged(name, tmp_path, in_this_process):
+    path = edit(name, tmp_path)
+    _, _, expected, *words = (QUICK | SELDOM)[name]
+    updates = check_edit.UPDATES
+    if words[:1] == ["--updates"]:
+        updates = int(words[1])
+        words = []
+    words = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words, "{}")
+    found = {}
+    for check, verdict, why in check_edit.list_checks(path, tmp_path, words, updates):
+        if verdict != "ok":
+            found[check] = (verdict, why)
+    for check, (verdict, _) in found.items():
+        assert any(part in check and verdict == expected[part] for part in expected), found
+    assert len(found) == len(expected), found
+
+
+def test_an_episode_ends_and_a_time_limit_comes_in_tasks_that_have_none(tmp_path, in_this_process):
+    path = edit("none", tmp_path)
+    words = ["--env-id", "Acrobot-v1"]
+    limited = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words, "{}")
+    assert limited == [*words, "--env-kwargs", '{"max_episode_steps": 20}']
+    own = '{"max_episode_steps": 300}'
+    assert check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words, own)[-1] == own
+
+
+def test_missing_rows_and_other_columns_are_named():
+    rows = [{"global_step": "1", "loss": "2"}, {"global_step": "2", "loss": "2"}]
+    assert check_edit.different_rows(rows, rows, set()) == ""
+    assert "1 rows" in check_edit.different_rows(rows, rows[:1], set())
+    assert "other" in check_edit.different_rows(rows, [{"global_step": "1", "other": "2"}] * 2, set())
+    assert (
+        check_edit.different_rows(rows, [rows[0], {"global_step": "2", "loss": "3"}], set()) == "loss is 3 instead of 2"
+    )
+    assert check_edit.different_rows(rows, [rows[0], {"global_step": "2", "loss": "3"}], {"loss"}) == ""
+
+
+@pytest.mark.seldom
+@pytest.mark.parametrize(
+    ("name", "status", "last"),
+    [
+        ("none", 0, f"{CHECKS} ok, 0 not compared, 0 failed"),
+        ("a rare phase", 0, f"{CHECKS - 2} ok, 2 not compared, 0 failed"),
+        ("actions changed in train", 1, f"{CHECKS - 1} ok, 0 not compared, 1 failed"),
+    ],
+)
+def test_as_typed(name, status, last, tmp_path):
+    words = [sys.executable, ROOT / "benchmark" / "check_edit.py", edit(name, tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (status, last), done.stdout + done.stderr
+
+
+def test_too_few_updates_are_refused(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["check_edit.py", str(ROOT / "cleanrl" / "ppo.py"), "--updates", "5"])
+    with pytest.raises(SystemExit) as stop:
+        check_edit.main()
+    assert stop.value.code == 2 and "must be at least 6" in capsys.readouterr().err
