@@ -47,12 +47,18 @@ class NotCompared(Exception):
     """Says why a check had nothing to compare."""
 
 
+class Failed(Exception):
+    """Says what a script raised in another process: only there its own exceptions are known."""
+
+
 def judge(check, *arguments) -> tuple[str, str]:
     """What a check finds, "ok", "FAIL" or "--", and why. It returns a problem, or "", or raises NotCompared."""
     try:
         problem = check(*arguments)
     except NotCompared as reason:
-        return "--", f"not compared: {reason}"
+        return "--", str(reason)
+    except Exception as error:  # what was edited can raise anything
+        problem = describe(error)
     return ("FAIL", problem) if problem else ("ok", "")
 
 
@@ -75,7 +81,7 @@ def in_process(script: Path, folder: Path, function, *arguments):
 
 
 def call(script: Path, folder: Path, function, *arguments):
-    """Raises RuntimeError for whatever the function raises: only this process knows the script's own exceptions."""
+    """Raises Failed for whatever the function raises."""
     sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
     folder.mkdir(exist_ok=True)
     os.chdir(folder)
@@ -85,18 +91,19 @@ def call(script: Path, folder: Path, function, *arguments):
     try:
         return function(load_script(script), *arguments)
     except (Exception, SystemExit) as error:
-        raise RuntimeError(describe(error)) from None
+        raise Failed(describe(error)) from None
 
 
 def describe(error: BaseException) -> str:
+    if isinstance(error, Failed):
+        return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def read_options(module, words: list[str], env_kwargs: str) -> list[str]:
+def read_options(module, words: list[str]) -> list[str]:
     """The words, and a short time limit if the environments take one and have none of their own. Ends as the script
     does if it doesn't have these options."""
-    typed = [*words, "--env-kwargs", env_kwargs]
-    args = make_args(module, typed, UPDATES)
+    args = make_args(module, words, UPDATES)
     try:
         envs = module.VectorEnv(args, 1)
         sees_pictures = len(getattr(envs, "observation_space", envs).shape) > 2
@@ -104,14 +111,14 @@ def read_options(module, words: list[str], env_kwargs: str) -> list[str]:
     except Exception:  # training says why; a simulator on a GPU has no spaces
         sees_pictures = False
     limit = {"max_episode_steps": FRAME_LIMIT if sees_pictures else TIME_LIMIT}
-    limited = json.dumps({**limit, **json.loads(env_kwargs)})
+    limited = json.dumps({**limit, **json.loads(args.env_kwargs)})
     try:
         envs = module.VectorEnv(replace(args, env_kwargs=limited), 1)
         envs.reset(first_seed(envs))
         envs.close()
     except Exception:  # it takes no such argument
-        return typed
-    return [*words, "--env-kwargs", limited]
+        return words
+    return [*words, "--env-kwargs", limited]  # the last one counts
 
 
 def first_seed(envs):
@@ -131,16 +138,17 @@ def make_args(module, words: list[str], updates: int, **sizes):
 def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[tuple[str, str, str]], dict]:
     """Trains, and looks inside. Returns the run folder, each check's name with what it found, and facts for others."""
     watch = Watch(module)
-    run_folder = module.main(make_args(module, words, updates))
-    player = judge(watch.try_player, run_folder)  # it plays, which others look at
+    args = make_args(module, words, updates)
+    run_folder = module.main(args)
+    player = judge(watch.compare_player, run_folder)  # it plays, which others look at
     found = [
         ("in the first minibatch of each update, every ratio is 1", *judge(watch.compare_policies)),
-        ("in the first minibatch of each update, every value is the rollout's", *judge(watch.compare_values)),
+        ("in the first minibatch of each update, every value is the rollout's", *judge(first_problem, watch.values)),
         ("agent and environments get what the other returned", *judge(watch.compare_passing)),
-        ("episodes end, by a time limit too", *judge(watch.find_ends, "max_episode_steps" in words[-1])),
+        ("episodes end, by a time limit too", *judge(watch.find_ends, "max_episode_steps" in args.env_kwargs)),
         ("compute_gae follows its definition", *judge(try_gae, module)),
         ("compute_gae gets the ends of the rollout's episodes", *judge(watch.compare_ends)),
-        ("rows of the batch are in the order of the rollout", *judge(watch.compare_rows)),
+        ("rows of the batch are in the order of the rollout", *judge(first_problem, watch.rows)),
     ]
     if watch.has_memory():
         found.append(("the memory is forgotten where an episode begins", *judge(watch.try_memory)))
@@ -172,38 +180,34 @@ def try_gae(module) -> str:
     others = [x.name for x in parameters if x.default is x.empty][7:]  # an edit's own, of which 1 may change nothing
     inputs = [rewards, values, dones, next_value, ends[-1], 0.9, 0.8, *[np.ones_like(rewards) for _ in others]]
     outputs = call_with_arrays(module.compute_gae, inputs)
+    expected = np.zeros((5, 2))
     for n in range(2):
         advantage = 0.0
         for t in reversed(range(5)):
             following = next_value[n] if t == 4 else values[t + 1, n]
             goes_on = 1.0 - ends[t, n]
             advantage = rewards[t, n] + 0.9 * goes_on * following - values[t, n] + 0.9 * 0.8 * goes_on * advantage
-            for name, output, expected in zip(
-                ("advantage", "advantage plus value"), outputs, (advantage, advantage + values[t, n])
-            ):
-                if output.shape == (5, 2) and abs(output[t, n] - expected) < 1e-4:
-                    continue
-                if others:
-                    raise NotCompared(f"it takes {', '.join(others)}, too, and with 1 for that it isn't GAE")
-                given = f"{output[t, n]:.3g}" if output.shape == (5, 2) else f"of shape {output.shape}"
-                ending = " where an episode ends" if ends[t, n] else ""
-                return f"an {name} in a step{ending} is {given}, GAE's {expected:.3g}"
+            expected[t, n] = advantage
+    for name, output, right in zip(("advantages", "returns"), outputs, (expected, expected + values)):
+        if output.shape == right.shape and np.abs(output - right).max() < 1e-4:
+            continue
+        if others:
+            raise NotCompared(f"it takes {', '.join(others)}, too, and with ones for that it isn't GAE")
+        return (
+            f"{name} of 5 steps in 2 environments are {output.round(2).tolist()} instead of {right.round(2).tolist()}"
+        )
     return ""
 
 
 def call_with_arrays(function, inputs: list) -> list[np.ndarray]:
     """What the function returns, as arrays; it may take arrays or tensors."""
-    try:
-        outputs = function(*inputs)
-    except Exception as error:
-        torch = sys.modules.get("torch")
-        if torch is None:
-            raise NotCompared(describe(error)) from None
+    torch = sys.modules.get("torch")
+    for convert in [np.asarray, *([torch.from_numpy] if torch else [])]:
         try:
-            outputs = function(*[torch.tensor(x) if isinstance(x, np.ndarray) else x for x in inputs])
-        except Exception as other:
-            raise NotCompared(f"it can't be called as in the original: {describe(other)}") from None
-    return as_arrays(outputs)
+            return as_arrays(function(*[convert(x) if isinstance(x, np.ndarray) else x for x in inputs]))
+        except Exception as error:
+            reason = describe(error)
+    raise NotCompared(f"it can't be called as in the original: {reason}")
 
 
 def train_and_die(module, words: list[str], updates: int) -> None:
@@ -264,9 +268,7 @@ class Watch:
         self.ends = []  # where episodes ended, (N,) for each step
         self.estimates = []  # what compute_gae returned
         self.is_last_valued = None  # whether get_value got the observation after it
-        self.counts = (
-            Counter()
-        )  # in all rollouts, of ends, time limits, inputs of compute_gae, and steps by their noise
+        self.counts = Counter()  # in all rollouts: ends, time limits, what compute_gae was given, noise
         # Learning
         self.learned = None  # log-probs of the last minibatch
         self.learned_values = None  # and its values
@@ -521,12 +523,6 @@ class Watch:
             return "most steps have the noise of the step before"
         return ""
 
-    def compare_values(self) -> str:
-        return first_problem(self.values)
-
-    def compare_rows(self) -> str:
-        return first_problem(self.rows)
-
     def compare_passing(self) -> str:
         """Whether the agent sees what environments return, and they get the actions that it returns."""
         for what, receiver in (("observations", "agent"), ("actions", "environments")):
@@ -554,14 +550,6 @@ class Watch:
         if not self.counts["ends right"]:
             raise NotCompared("it is called without dones and next_done")
         return ""
-
-    def try_player(self, run_folder: Path) -> str:
-        try:
-            return self.compare_player(run_folder)
-        except NotCompared:
-            raise
-        except Exception as error:  # Player may not fit an edited Agent
-            return describe(error)
 
     def find_model(self):
         """The Agent that run.keep calls model, or whose arrays it does: what players load."""
@@ -760,7 +748,7 @@ def first_problem(verdicts: list[tuple[str, str]]) -> str:
             return text
     for _, text in verdicts or [("--", "train doesn't call evaluate_actions, and ppo_loss with a Batch")]:
         if text:
-            raise NotCompared(text.removeprefix("not compared: "))
+            raise NotCompared(text)
     return ""
 
 
@@ -809,11 +797,8 @@ def check_seed(script: Path, folder: Path, whole: Path, died: Path) -> str:
     return ""
 
 
-def check_resume(reason: str, script: Path, folder: Path, died: Path, whole: Path, own: set[str], facts: dict) -> str:
-    """Whether a killed and resumed run ends, and with the bits of one that ran straight, if it can be exact. reason:
-    why nothing can be compared, if so."""
-    if reason:
-        raise NotCompared(reason)
+def check_resume(script: Path, folder: Path, died: Path, whole: Path, own: set[str], facts: dict) -> str:
+    """Whether a killed and resumed run ends, and with the bits of one that ran straight, if it can be exact."""
     resumed = in_process(script, died, resume)
     if facts["inexact"]:
         return ""
@@ -833,12 +818,8 @@ def check_kept(facts: dict, updates: int) -> str:
     return ""
 
 
-def check_async(
-    reason: str, script: Path, folder: Path, words: list[str], updates: int, own: set[str], facts: dict
-) -> str:
+def check_async(script: Path, folder: Path, words: list[str], updates: int, own: set[str]) -> str:
     """Whether environments in processes give the rows of metrics.csv that they give in turn."""
-    if reason or not facts["has --vectorization"]:
-        raise NotCompared(reason or "the script has no --vectorization")
     rows = []
     for vectorization in ("sync", "async"):
         sizes = {"vectorization": vectorization}
@@ -887,42 +868,38 @@ def check_processes(script: Path, folder: Path, words: list[str], updates: int) 
     return f"ends with status {done.returncode}: {said[0]}"
 
 
-def try_check(check, *arguments) -> str:
-    """What the check returns; a training that fails is a problem, too."""
-    try:
-        return check(*arguments)
-    except RuntimeError as error:
-        return str(error)
-
-
 def list_checks(script: Path, folder: Path, words: list[str], updates: int = UPDATES):
     """Yields the name of each check, "ok", "FAIL" or "--", and why."""
     try:
         whole, found, facts = in_process(script, folder / "straight", train_straight, words, updates)
         died = folder / "died"
         is_killed = train_until_killed(script, died, words, updates)
-    except RuntimeError as error:
+    except Failed as error:
         yield "it trains, saves and loads", "FAIL", str(error)
         return
     yield from found
     (died_run,) = (died / "runs").iterdir()
     own = find_own(whole, died_run)
-    seed = judge(try_check, check_seed, script, folder / "compared", whole, died_run)
+    seed = judge(check_seed, script, folder / "compared", whole, died_run)
     yield "two runs with one seed have the same bits", *seed
     differs = "two runs with one seed differ already" if seed[0] == "FAIL" else ""
-    survived = "" if is_killed else "train never called run.note in the update of the kill"
     name = "killed and resumed with --exact-resume, a run has the same bits"
     if facts["inexact"]:
         name = "killed and resumed, a run goes on; inexactly with NormalizeReward: take it out to compare bits"
-    found = judge(try_check, check_resume, differs or survived, script, folder, died, whole, own, facts)
-    yield name, *found
-    if found[0] == "ok":
+    if differs or not is_killed:
+        resumed = "--", differs or "train never called run.note in the update of the kill"
+    else:
+        resumed = judge(check_resume, script, folder, died, whole, own, facts)
+    yield name, *resumed
+    if resumed[0] == "ok":
         yield "run.keep names what changes, and all of that did", *judge(check_kept, facts, updates)
     if own != {"charts/SPS"} and not differs:
-        yield "metrics.csv repeats", "--", f"not compared: {', '.join(own - {'charts/SPS'})}, different without a kill"
+        yield "metrics.csv repeats", "--", f"{', '.join(own - {'charts/SPS'})} differs without a kill, as times do"
     if facts["has processes"]:
-        found = judge(try_check, check_async, differs, script, folder, words, updates // 2, own, facts)
-        yield "environments in processes give the same rows", *found
+        in_processes = "--", differs or "the script has no --vectorization"
+        if facts["has --vectorization"] and not differs:
+            in_processes = judge(check_async, script, folder, words, updates // 2, own)
+        yield "environments in processes give the same rows", *in_processes
     if "torch.distributed" in script.read_text("utf-8"):
         found = judge(check_processes, script, folder / "processes", words, updates)
         yield "two processes under torchrun train", *found
@@ -933,7 +910,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style, allow_abbrev=False)
     parser.add_argument("script", type=Path, help="the edited script")
     parser.add_argument("--env-id", help="environment to train on; the script's default if left out")
-    parser.add_argument("--env-kwargs", default="{}", help="its arguments as JSON")
+    parser.add_argument("--env-kwargs", help="its arguments as JSON")
     parser.add_argument("--updates", type=int, default=UPDATES, help="more than 6 for what happens rarely (default: 6)")
     chosen, words = parser.parse_known_args()
     if not chosen.script.is_file():
@@ -942,20 +919,23 @@ def main() -> int:
         parser.error(f"--updates {chosen.updates}: must be at least {UPDATES}")
     if chosen.env_id:
         words += ["--env-id", chosen.env_id]
-    try:
-        json.loads(chosen.env_kwargs)
-    except ValueError as error:
-        parser.error(f"--env-kwargs {chosen.env_kwargs}: is no JSON ({error}); write it like '{{\"size\": 5}}'")
+    if chosen.env_kwargs:
+        try:
+            json.loads(chosen.env_kwargs)
+        except ValueError as error:
+            parser.error(f"--env-kwargs {chosen.env_kwargs}: is no JSON ({error}); write it like '{{\"size\": 5}}'")
+        words += ["--env-kwargs", chosen.env_kwargs]
     script = chosen.script.resolve()
     counts = Counter()
     with tempfile.TemporaryDirectory() as folder:
         try:  # the script says itself which option is wrong
-            limited = in_process(script, Path(folder) / "options", read_options, words, chosen.env_kwargs)
-        except RuntimeError as error:
+            limited = in_process(script, Path(folder) / "options", read_options, words)
+        except Failed as error:
             parser.error(f"{script.name} {' '.join(words)}: {error}")
         for name, verdict, text in list_checks(script, Path(folder), limited, chosen.updates):
             counts[verdict] += 1
-            print(f"{verdict:<6}{name}: {text}" if text else f"{verdict:<6}{name}", flush=True)
+            why = {"ok": "", "--": f": not compared: {text}", "FAIL": f": {text}"}[verdict]
+            print(f"{verdict:<6}{name}{why}", flush=True)
     print(f"{counts['ok']} ok, {counts['--']} not compared, {counts['FAIL']} failed")
     return 1 if counts["FAIL"] else 0
 

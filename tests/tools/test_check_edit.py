@@ -171,11 +171,11 @@ SELDOM = {
         "ppo",
         [
             (
-                "    advantages = mb.advantages\n",
-                "    mb = mb._replace(log_probs=log_prob.detach())\n    advantages = mb.advantages\n",
+                "                loss, mb_metrics",
+                "                mb = mb._replace(log_probs=log_prob.detach())\n                loss, mb_metrics",
             )
         ],
-        {},  # only inside ppo_loss: out of reach
+        {RATIO: "FAIL"},
     ),
     "values of another shape": (
         "ppo",
@@ -374,7 +374,7 @@ def in_this_process(monkeypatch):
         except Killed:
             raise BrokenProcessPool from None
         except (Exception, SystemExit) as error:
-            raise RuntimeError(check_edit.describe(error)) from error
+            raise check_edit.Failed(check_edit.describe(error)) from error
 
     class Killed(BaseException):
         pass
@@ -406,7 +406,7 @@ def test_an_edit_is_judged(name, tmp_path, in_this_process):
     if words[:1] == ["--updates"]:
         updates = int(words[1])
         words = []
-    words = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words, "{}")
+    words = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words)
     found = {}
     for check, verdict, why in check_edit.list_checks(path, tmp_path, words, updates):
         if verdict != "ok":
@@ -419,10 +419,11 @@ def test_an_edit_is_judged(name, tmp_path, in_this_process):
 def test_an_episode_ends_and_a_time_limit_comes_in_tasks_that_have_none(tmp_path, in_this_process):
     path = edit("none", tmp_path)
     words = ["--env-id", "Acrobot-v1"]
-    limited = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words, "{}")
+    limited = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words)
     assert limited == [*words, "--env-kwargs", '{"max_episode_steps": 20}']
-    own = '{"max_episode_steps": 300}'
-    assert check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words, own)[-1] == own
+    words = [*words, "--env-kwargs", '{"max_episode_steps": 300}']
+    own = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words)
+    assert own[-1] == '{"max_episode_steps": 300}'
 
 
 def test_missing_rows_and_other_columns_are_named():
