@@ -250,7 +250,7 @@ class Watch:
         self.phase = ""  # "rollout", or "play" while a player plays; what is asked besides isn't acted on
         self.kept = {}  # what run.keep was given, by name
         self.kept_states = {}  # their states then
-        self.others = {}  # what else has a state after the first update: variable of train, its state, by name
+        self.others = []  # what else has a state after the first update: variable's name, thing and state
         self.variables = {}  # of train, at the end of an update
         self.inputs = {}  # of the last call of each method of Agent, by the method's name
         self.used = set()  # ids of modules of torch that computed something
@@ -313,7 +313,7 @@ class Watch:
             self.variables = dict(frame.f_locals)
             if run.update == 1:
                 for name, thing in self.list_unkept():
-                    self.others[name] = (thing, copy.deepcopy(thing.state_dict()))
+                    self.others.append((name, thing, copy.deepcopy(thing.state_dict())))
             log(run, metrics)
 
         run_class.keep = watched_keep
@@ -670,7 +670,7 @@ class Watch:
 
     def find_unkept(self) -> str:
         """What train has from the first update to the last, changes, and isn't in checkpoints."""
-        for name, (thing, state) in self.others.items():
+        for name, thing, state in self.others:
             if first_difference(state, thing.state_dict(), "state"):
                 return f"{name} has a state that changes and that run.keep doesn't name"
         return ""
@@ -894,7 +894,11 @@ def list_checks(script: Path, folder: Path, words: list[str], updates: int = UPD
     if resumed[0] == "ok":
         yield "run.keep names what changes, and all of that did", *judge(check_kept, facts, updates)
     if own != {"charts/SPS"} and not differs:
-        yield "metrics.csv repeats", "--", f"{', '.join(own - {'charts/SPS'})} differs without a kill, as times do"
+        yield (
+            "metrics.csv repeats",
+            "--",
+            f"{', '.join(sorted(own - {'charts/SPS'}))} differs without a kill, as times do",
+        )
     if facts["has processes"]:
         in_processes = "--", differs or "the script has no --vectorization"
         if facts["has --vectorization"] and not differs:
