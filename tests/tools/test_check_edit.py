@@ -162,6 +162,11 @@ SELDOM = {
         {PASSING: "FAIL"},
     ),
     "the same noise in each step": ("ppo", [("obs[step], noise[step])", "obs[step], noise[0])")], {RATIO: "FAIL"}),
+    "the same noise in each update": (
+        "ppo",
+        [("np.random.SeedSequence([args.seed, update]).generate_state(1).item()", "args.seed")],
+        {RATIO: "FAIL"},
+    ),
     "log-probs of other actions": (
         "ppo",
         [("return actions, log_prob, self.get_value(obs)", "return 1 - actions, log_prob, self.get_value(obs)")],
