@@ -388,6 +388,7 @@ class Watch:
         @functools.wraps(method)
         def watched(agent, *arguments, **named):
             bound = signature.bind(agent, *arguments, **named)
+            bound.apply_defaults()
             self.inputs[name] = [copied(x) for x in bound.args[1:]]
             outputs = method(*bound.args, **bound.kwargs)
             if name == "evaluate_actions":
