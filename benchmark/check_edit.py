@@ -137,6 +137,7 @@ def make_args(module, words: list[str], updates: int, **sizes):
 
 def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[tuple[str, str, str]], dict]:
     """Trains, and looks inside. Returns the run folder, each check's name with what it found, and facts for others."""
+    gae = judge(try_gae, module)  # before it is watched
     watch = Watch(module)
     args = make_args(module, words, updates)
     run_folder = module.main(args)
@@ -146,7 +147,7 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
         ("in the first minibatch of each update, every value is the rollout's", *judge(first_problem, watch.values)),
         ("agent and environments get what the other returned", *judge(watch.compare_passing)),
         ("episodes end, by a time limit too", *judge(watch.find_ends, "max_episode_steps" in args.env_kwargs)),
-        ("compute_gae follows its definition", *judge(try_gae, module)),
+        ("compute_gae follows its definition", *gae),
         ("compute_gae gets the ends of the rollout's episodes", *judge(watch.compare_ends)),
         ("rows of the batch are in the order of the rollout", *judge(first_problem, watch.rows)),
     ]
