@@ -1,3 +1,4 @@
+import importlib
 import inspect
 import os
 import shutil
@@ -13,7 +14,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "cleanrl"))
 import environments  # noqa: F401 (registers them)
 import torch
-from helpers import copied
+import torch.distributed as dist
+from every_script import FRAMES, SCRIPTS, options_of
+from helpers import copied, small_agent
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for `make test &` in a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -73,6 +76,25 @@ def refusal(in_tmp_path):
         return str(error.value)
 
     return call
+
+
+@pytest.fixture(params=SCRIPTS)
+def every_script(request, monkeypatch):
+    """Each script of cleanrl/ in turn; with a small network where it learns from frames, and those of several processes
+    as the only one."""
+    name = request.param
+    options_of(name)  # says what a new script lacks
+    if name == "ppo_procgen":
+        pytest.importorskip("procgen")
+    script = importlib.import_module(name)
+    if name in FRAMES:
+        monkeypatch.setattr(script, "Agent", small_agent(script))
+    has_group = hasattr(script, "join_processes")
+    if has_group:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield script
+    if has_group:
+        dist.destroy_process_group()
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,10 @@ class Random(gym.Env):
         return self.np_random.normal(size=3).astype(np.float32)
 
 
+class RandomBox(Random):
+    action_space = gym.spaces.Box(-1, 1, (2,))
+
+
 class Careless(Random):
     """Draws from numpy's global generator, which Gymnasium doesn't seed, also when it is made."""
 
@@ -111,6 +115,7 @@ gym.register(
     "Grid-v0", Counter, max_episode_steps=8, kwargs={"observation_space": gym.spaces.Box(0, 255, (2, 3), np.uint8)}
 )
 gym.register("Random-v0", Random)
+gym.register("RandomBox-v0", RandomBox)
 gym.register("Careless-v0", Careless)
 gym.register("WrongMask-v0", WrongMask)
 for name, space in {

@@ -138,8 +138,10 @@ def small_agent(script):
     class SmallAgent(script.Agent):
         def __init__(self, *arguments):
             super().__init__(*arguments)
-            inputs = self.network[0].in_channels * 7 * 7
-            layers = nn.AvgPool2d(12), nn.Flatten(), script.layer_init(nn.Linear(inputs, 512)), nn.ReLU()
+            envs, _ = arguments
+            inputs = self.network[0].in_channels * (envs.observation_space.shape[0] // 12) ** 2
+            outputs = self.network[-2].out_features
+            layers = nn.AvgPool2d(12), nn.Flatten(), script.layer_init(nn.Linear(inputs, outputs)), nn.ReLU()
             self.network = nn.Sequential(*layers)
 
     return SmallAgent

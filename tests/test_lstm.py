@@ -12,7 +12,6 @@ import ppo_continuous_action_lstm
 import ppo_lstm
 import pytest
 import torch
-from environments import Random
 from helpers import assert_resumes, learn, rows
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,10 +23,6 @@ CUE = {ppo_lstm: "VectorCue-v0", ppo_continuous_action_lstm: "VectorCueBox-v0"}
 TINY = {
     "total_timesteps": 192, "num_envs": 4, "num_steps": 8, "num_minibatches": 2, "update_epochs": 2, "checkpoints": 1,
 }  # fmt: skip
-
-
-class RandomBox(Random):
-    action_space = gym.spaces.Box(-1, 1, (2,))
 
 
 class VectorCue(gym.Env):
@@ -54,7 +49,6 @@ class VectorCue(gym.Env):
         return np.zeros(1, np.float32), reward, self.count == 8, False, {}
 
 
-gym.register("RandomBox-v0", RandomBox)
 gym.register("VectorCue-v0", VectorCue)
 gym.register("VectorCueBox-v0", VectorCue, kwargs={"box": True})
 
