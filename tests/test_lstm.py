@@ -1,5 +1,6 @@
 """What ppo_lstm.py and ppo_continuous_action_lstm.py add: a memory in acting, learning and evaluation."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import ppo_continuous_action_lstm
 import ppo_lstm
 import pytest
 import torch
-from helpers import assert_resumes, learn, rows
+from helpers import assert_resumes, error_line, learn, rows, state, type_here
 
 DOCS = Path(__file__).parents[1] / "docs"
 PARENTS = {ppo_lstm: ppo, ppo_continuous_action_lstm: ppo_continuous_action}
@@ -49,6 +50,37 @@ class VectorCue(gym.Env):
         return np.zeros(1, np.float32), reward, self.count == 8, False, {}
 
 
+class Paid(gym.Env):
+    """Noise in which an episode has some steps, and each of them pays a factor times more noise, or nothing."""
+
+    observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+    def __init__(self, factor=1.0, length=5, box=False):
+        self.factor = factor
+        self.length = length
+        self.action_space = gym.spaces.Box(-1, 1, (2,)) if box else gym.spaces.Discrete(3)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.np_random.normal(size=3).astype(np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        reward = self.factor * self.np_random.normal()
+        return self.np_random.normal(size=3).astype(np.float32), reward, self.count == self.length, False, {}
+
+
+class Thousandfold(gym.Wrapper):
+    """Each reward times 1,000."""
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, 1000 * reward, *rest
+
+
+gym.register("Paid-v0", Paid)
+gym.register("ThousandfoldCartPole-v0", lambda **options: Thousandfold(gym.make("CartPole-v1", **options)))
 gym.register("VectorCue-v0", VectorCue)
 gym.register("VectorCueBox-v0", VectorCue, kwargs={"box": True})
 
@@ -245,7 +277,128 @@ def test_environments_must_divide_into_minibatches(script, refusal):
     assert "--num-envs 6: must be a multiple of --num-minibatches 4" in line
 
 
+# ---------------------------------------------------------------------------------------------------- Sizes of rewards
+def test_the_values_loss_changes_no_memory_and_the_policys_no_critic(script):
+    agent = new_agent(script, scale=0.3)
+    space = SPACES[script]
+    actions = torch.from_numpy(np.stack([space.sample() for _ in range(21)]))
+    given = (torch.randn(21, 3), actions, torch.randn(2, 3, 16), random_dones(3, 7, 0.2).flatten())
+    log_prob, entropy, value = agent.evaluate_actions(*given)
+    value.square().sum().backward()
+    learning = {name.partition(".")[0] for name, x in agent.named_parameters() if x.grad is not None}
+    assert learning == {"critic"}
+    agent.zero_grad(set_to_none=True)
+    log_prob, entropy, _ = agent.evaluate_actions(*given)
+    (log_prob + entropy).sum().backward()
+    idle = {name.partition(".")[0] for name, x in agent.named_parameters() if x.grad is None}
+    assert idle == {"critic"}
+    assert all(x.grad.any() for x in agent.network.parameters())
+
+
+def test_the_critic_sees_the_observation_and_what_the_memory_holds(script):
+    agent = new_agent(script, scale=0.3)
+    obs = torch.randn(1, 3).repeat(3, 1)
+    obs[1] += 1.0
+    states = torch.randn(2, 1, 16).repeat(1, 3, 1)
+    states[:, 2] += 1.0
+    one, other_obs, other_state = agent.get_value(obs, states, torch.zeros(3)).tolist()
+    assert abs(other_obs - one) > 1e-3 and abs(other_state - one) > 1e-3
+    hidden, _ = agent.step(obs, states, torch.zeros(3))
+    *_, value = agent(obs, hidden.roll(1, 0))  # the same observation with another state, and the other way round
+    assert abs(value[0].item() - one) > 1e-3 and abs(value[2].item() - one) > 1e-3
+
+
+def test_a_new_scale_changes_no_value():
+    agent = new_agent(ppo_lstm, scale=0.3)
+    given = torch.randn(5, 3), torch.randn(2, 5, 16), torch.zeros(5)
+    for scale in (37.0, 1e-4, 1e6):
+        before = agent.get_value(*given)
+        agent.set_scale(torch.tensor(scale))
+        torch.testing.assert_close(agent.get_value(*given), before)
+        assert agent.scale == scale
+
+
+def weights_of_an_update(script, monkeypatch, factor):
+    """Weights before and after an update of 4 minibatches, by name; all rewards, and the critic's scale where there is
+    one, are multiplied by the factor."""
+    made = script.Agent
+
+    def make(*arguments):
+        agent = made(*arguments)
+        if hasattr(agent, "scale"):
+            agent.scale *= factor
+        before.update({name: x.clone() for name, x in agent.state_dict().items()})
+        return agent
+
+    before = {}
+    monkeypatch.setattr(script, "Agent", make)
+    kwargs = {"factor": factor, "box": script is ppo_continuous_action_lstm}
+    folder = script.main(script.Args(env_id="Paid-v0", env_kwargs=json.dumps(kwargs), **TINY | {"total_timesteps": 32}))
+    monkeypatch.setattr(script, "Agent", made)
+    return before, state(folder, 1)["model"]
+
+
+@pytest.mark.parametrize("factor", [1000.0, 0.001])
+def test_the_rewards_size_changes_no_weight_of_an_update(script, factor, in_tmp_path, monkeypatch):
+    if script is ppo_continuous_action_lstm and factor < 1:
+        pytest.skip("its statistics of rewards begin with a variance of 1, of which so small rewards see more")
+    first, one = weights_of_an_update(script, monkeypatch, 1.0)
+    _, other = weights_of_an_update(script, monkeypatch, factor)
+    learned = [name for name in one if name != "scale"]
+    for name in learned:
+        moved = (one[name] - first[name]).abs().max().item()
+        assert moved > 1e-4 or name.startswith("critic.4")  # which a new scale changes, too
+        torch.testing.assert_close(other[name], one[name], rtol=0, atol=0.01 * max(moved, 1e-4), msg=name)
+    if "scale" in one:
+        assert other["scale"].item() == pytest.approx(factor * one["scale"].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-3, 1e6])
+@pytest.mark.parametrize("length", [1, 5])
+def test_rewards_of_any_size_and_episodes_of_one_step_are_learned_from(script, factor, length, train, spy):
+    losses = spy(script, "ppo_loss")
+    kwargs = {"factor": factor, "length": length, "box": script is ppo_continuous_action_lstm}
+    folder = train(env_id="Paid-v0", env_kwargs=json.dumps(kwargs))
+    assert len(losses) == 6 * 4
+    for call in losses[::4]:  # the first minibatch of each update
+        np.testing.assert_allclose(call.log_prob, call.mb.log_probs, rtol=0, atol=1e-4)
+    for row in rows(folder, "metrics.csv"):
+        metrics = {name: float(row[name]) for name in row if name.startswith("losses/")}
+        if factor > 1:  # smaller ones are first drowned by the values that the critic begins with
+            assert metrics["losses/value_loss"] < 10
+        assert all(np.isfinite(value) for name, value in metrics.items() if name != "losses/explained_variance")
+    assert all(x.isfinite().all() for x in state(folder, 6)["model"].values())
+
+
+def test_returns_of_nothing_at_all_are_no_scale(in_tmp_path, monkeypatch):
+    class Blank(ppo_lstm.Agent):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            torch.nn.init.zeros_(self.critic[-1].weight)  # all values are 0
+
+    monkeypatch.setattr(ppo_lstm, "Agent", Blank)
+    folder = ppo_lstm.main(ppo_lstm.Args(env_id="Paid-v0", env_kwargs='{"factor": 0.0}', **TINY))
+    assert state(folder, 6)["model"]["scale"] > 0
+    assert all(float(row["losses/value_loss"]) == 0 for row in rows(folder, "metrics.csv"))
+
+
 # ------------------------------------------------------------------------------------------------ Resume and evaluation
+def test_a_checkpoint_of_another_shape_gets_one_line(script, train, capsys):
+    folder = train(total_timesteps=32)
+    path = folder / "checkpoints" / "1.pt"
+    checkpoint = torch.load(path, weights_only=True)
+    model = {name: x for name, x in checkpoint["model"].items() if not name.startswith(("critic", "scale"))}
+    checkpoint["model"] = {**model, "critic.weight": torch.zeros(1, 64), "critic.bias": torch.zeros(1)}  # as in 0.5
+    torch.save(checkpoint, path)
+    for flag in ("--resume", "--evaluate"):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            type_here(flag, folder, script=script.__file__)
+        line = error_line(capsys.readouterr().err, script)
+        assert stop.value.code == 2
+        assert f"{path}: its model doesn't fit" in line and "critic" in line
+
+
 def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train, script):
     options = {"total_timesteps": 128, "checkpoints": 2, "exact_resume": True, "bootstrap_truncated": True}
     assert_resumes(script, train(**options), after=2)
@@ -281,6 +434,13 @@ def test_it_learns_what_only_a_memory_solves(script, in_tmp_path):
     parent = PARENTS[script]
     returns = [float(row["episodic_return"]) for row in rows(parent.main(parent.Args(**options)), "episodes.csv")]
     assert abs(np.mean(returns[-256:])) < 1  # 0 is what there is without a memory
+
+
+def test_a_reward_of_a_thousand_a_step_is_no_hindrance(in_tmp_path):
+    """CartPole with default options but for the annealing: at random an episode lasts 22 steps."""
+    args = ppo_lstm.Args(env_id="ThousandfoldCartPole-v0", total_timesteps=16_384, anneal_lr=False, checkpoints=1)
+    lengths = [float(row["episodic_length"]) for row in rows(ppo_lstm.main(args), "episodes.csv")]
+    assert np.mean(lengths[-20:]) > 80
 
 
 def test_the_page_shows_the_environments_of_the_sweeps():
