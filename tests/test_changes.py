@@ -8,6 +8,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import check_variants
+import every_script
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -15,13 +17,16 @@ import torch
 from helpers import assert_same_state, load_script, rows, state
 
 ROOT = Path(__file__).parents[1]
+FAMILY = check_variants.load(ROOT)
 CHANGES = ROOT / "tests" / "changes"
 TINY = {"total_timesteps": 384, "num_envs": 4, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
 FRAMES = {"total_timesteps": 48, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1}
 ENVIRONMENTS = {
     "ppo": {"env_id": "CartPole-v1"},
     "ppo_multidiscrete": {"env_id": "CartPole-v1"},
+    "ppo_lstm": {"env_id": "CartPole-v1"},
     "ppo_continuous_action": {"env_id": "Pendulum-v1"},
+    "ppo_continuous_action_lstm": {"env_id": "Pendulum-v1"},
     "ppo_atari": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
     "ppo_atari_visual": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu", "capture_video": False},
     "ppo_atari_lstm": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
@@ -30,26 +35,32 @@ ENVIRONMENTS = {
     "ppo_atari_multigpu": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
 }
 VECTORS = ["ppo", "ppo_multidiscrete", "ppo_continuous_action"]
+MEMORY = ["ppo_lstm", "ppo_continuous_action_lstm"]
 PIXELS = ["ppo_atari", "ppo_atari_visual", "ppo_atari_lstm", "ppo_atari_multigpu"]
 BATCHED = ["ppo_atari_envpool", "ppo_procgen"]  # their environments are no Gymnasium wrappers
+NONE = {  # why no edit is made in these
+    "ppo_numpy": "its edits change gradients too: docs/gradients-by-hand.md",
+    "ppo_continuous_action_numpy": "as ppo_numpy",
+    "ppo_atari_multigpu_envpool": "its text is that of ppo_atari_multigpu and ppo_atari_envpool",
+}
 SCRIPTS = {
     "01_relu_network": VECTORS,
-    "02_module_added": [*VECTORS, *PIXELS, *BATCHED],
+    "02_module_added": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
     "03_shared_trunk": VECTORS[:2],
-    "04_temperature": [*VECTORS, *PIXELS, *BATCHED],
+    "04_temperature": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
     "05_observation_scaling": ["ppo"],
     "06_adamw_groups": VECTORS[:2],
     "07_agent_zero_grad": [*VECTORS, *PIXELS, *BATCHED],
     "08_extra_loss_of_obs": [*VECTORS, *PIXELS[:2], *BATCHED],
-    "09_scalar_debug": [*VECTORS, *PIXELS, *BATCHED],
-    "10_reward_wrapper": [*VECTORS, *PIXELS],
-    "11_normalize_observation": VECTORS[:2],
-    "12_forward_hook": [*VECTORS, *PIXELS[:3], *BATCHED],
+    "09_scalar_debug": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
+    "10_reward_wrapper": [*VECTORS, *MEMORY, *PIXELS],
+    "11_normalize_observation": [*VECTORS[:2], *MEMORY[:1]],
+    "12_forward_hook": [*VECTORS, *MEMORY, *PIXELS[:3], *BATCHED],
     "13_anneal_entropy": [*VECTORS, *PIXELS, *BATCHED],
     "14_epsilon_mixture": ["ppo", "ppo_atari", "ppo_procgen"],
-    "15_another_optimizer": [*VECTORS, *PIXELS, *BATCHED],
+    "15_another_optimizer": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
     "16_option_below_zero": ["ppo", "ppo_multidiscrete"],
-    "17_gradient_norm": [*VECTORS, *PIXELS[:3], *BATCHED],
+    "17_gradient_norm": [*VECTORS, *MEMORY, *PIXELS[:3], *BATCHED],
     "25_start_from": [*VECTORS, *PIXELS, *BATCHED],
 }
 # `make test` trains all edits of ppo.py, and of other scripts those that would fail first; `make test-changes` all
@@ -73,11 +84,10 @@ def patched(script: Path, diff: Path, folder: Path) -> Path:
 
 def edited(script: str, change: str, folder: Path) -> Path:
     """A copy of the script with the change, by its own diff, its parent's, or ppo.py's."""
-    lineage = {"ppo_atari_visual": "ppo_atari", "ppo_atari_lstm": "ppo_atari", "ppo_atari_envpool": "ppo_atari"}
-    lineage |= {"ppo_atari_multigpu": "ppo_atari", "ppo_procgen": "ppo_atari"}
+    parent = FAMILY[script].parent.name if script != "ppo" else "ppo"
     (folder / "edited").mkdir()
     path = ROOT / "cleanrl" / f"{script}.py"
-    for owner in (script, lineage.get(script, "ppo"), "ppo"):
+    for owner in (script, parent, "ppo"):
         diff = CHANGES / (f"{change}.diff" if owner == "ppo" else f"{change}.{owner}.diff")
         if diff.exists():
             break
@@ -130,6 +140,14 @@ def assert_acting_draws_from_what_is_learned(module, folder):
     torch.testing.assert_close(acting_log_prob, log_prob)
     first = (actions == actions[0]).reshape(len(obs), -1).all(-1)
     assert first.float().mean().item() == pytest.approx(log_prob[0].exp().item(), abs=0.04)
+
+
+@pytest.mark.parametrize("script", every_script.SCRIPTS)
+def test_every_script_is_edited_or_says_why_not(script):
+    groups = {"VECTORS": VECTORS, "MEMORY": MEMORY, "PIXELS": PIXELS, "BATCHED": BATCHED, "NONE": NONE}
+    found = [name for name, group in groups.items() if script in group]
+    assert len(found) == 1, f"cleanrl/{script}.py must be in one of {', '.join(groups)}: it is in {found}"
+    assert (script in ENVIRONMENTS) == (found != ["NONE"])
 
 
 @pytest.mark.parametrize(("change", "script"), CASES)
