@@ -1,11 +1,13 @@
 """Each implementation detail of ppo.py against numpy or a closed form; each test fails when its detail is taken out."""
 
+import json
 import os
 import signal
 import threading
 import time
 from functools import wraps
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import environments
@@ -18,6 +20,7 @@ import pytest
 import torch
 from every_script import train_on_noise
 from helpers import copied, rows
+from test_run_folder import METRICS
 
 TINY = dict(env_id="Random-v0", total_timesteps=48, num_envs=2, num_steps=8, checkpoints=1)  # 3 updates of 16 samples
 ARGS = ppo.Args(**TINY)
@@ -476,6 +479,22 @@ def test_rates_epochs_and_metrics_of_each_update(every_script, in_tmp_path, spy,
         explained.append(1 - (returns - values).var() / returns.var())
     logged = [float(row["losses/explained_variance"]) for row in table]
     np.testing.assert_allclose(logged, explained, rtol=1e-4, atol=1e-5)
+    assert_whole_run_folder(every_script, folder)
+
+
+def assert_whole_run_folder(script, folder):
+    """What other programs read of a run of 4 updates with one checkpoint, by any script."""
+    name = Path(script.__file__).name
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    assert config["script"] == name.removesuffix(".py") and config["arguments"]["learning_rate"] == 0.004
+    assert (folder / name).read_bytes() == Path(script.__file__).read_bytes()
+    assert list(rows(folder, "metrics.csv")[0]) == METRICS
+    header = (folder / "episodes.csv").read_text("utf-8").splitlines()[0]
+    assert header == "global_step,episodic_return,episodic_length,seconds"
+    assert json.loads((folder / "end.json").read_text("utf-8")) == {"end": "whole", "update": 4, "global_step": 64}
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    loaded = script.load_checkpoint(checkpoint)
+    assert checkpoint.stem == "4" and loaded["update"] == 4 and loaded["args"].env_id == config["arguments"]["env_id"]
 
 
 # ------------------------------------------------------------------------------------------- core-11: gradient clipping

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import check_variants
+import every_script
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -13,6 +14,28 @@ LOSS = "        advantages = (advantages - advantages.mean()) / (advantages.std(
 
 def test_the_scripts_agree(capsys):
     assert check_variants.main([]) == 0, capsys.readouterr().out
+
+
+def lacking(name: str, root: Path = ROOT) -> list[str]:
+    """What a script of cleanrl/ must have beside it and hasn't."""
+    parts = {
+        "a line in SCRIPTS of tests/check_variants.py": name in check_variants.SCRIPTS,
+        "a line in OPTIONS of tests/every_script.py": name in every_script.OPTIONS,
+        f"a page, docs/{name}.md": (root / "docs" / f"{name}.md").is_file(),
+        "a line in mkdocs.yml": f" {name}.md\n" in (root / "mkdocs.yml").read_text("utf-8"),
+        "a link in the README": f"docs/{name}.md" in (root / "README.md").read_text("utf-8"),
+        f"its sweep, benchmark/{name}.sh": (root / "benchmark" / f"{name}.sh").is_file(),
+    }
+    return [part for part, is_there in parts.items() if not is_there]
+
+
+@pytest.mark.parametrize("name", every_script.SCRIPTS)
+def test_a_script_has_all_that_belongs_to_it(name):
+    assert not lacking(name), f"cleanrl/{name}.py lacks {'; '.join(lacking(name))}"
+
+
+def test_what_a_new_script_lacks_is_named():
+    assert len(lacking("ppo_new")) == 6
 
 
 @pytest.fixture(scope="module")
