@@ -416,8 +416,9 @@ def test_it_learns_to_catch_a_ball(in_tmp_path, monkeypatch):
 # The command line
 def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
     options = SMALL | {"env_id": BREAKOUT, "num_envs": 2, "total_timesteps": 16, "checkpoints": 1}
-    stdout, stderr = run(*words(**options), "--vectorization", "async", script=SCRIPT)
+    type_here(*words(**options), "--vectorization", "async", script=SCRIPT)
     (folder,) = in_tmp_path.glob("runs/BreakoutNoFrameskip-v4__ppo_atari__1__*")
+    stdout, stderr = capsys.readouterr()
     assert stderr == "" and "100%" in stdout
     type_here("--evaluate", folder, "--episodes", 1, "--capture-video", script=SCRIPT)
     assert capsys.readouterr().err == ""
