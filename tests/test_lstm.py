@@ -438,8 +438,8 @@ def test_it_learns_what_only_a_memory_solves(script, in_tmp_path):
 
 def test_a_reward_of_a_thousand_a_step_is_no_hindrance(in_tmp_path):
     """CartPole with default options but for the annealing: at random an episode lasts 22 steps."""
-    options = {"env_id": "ThousandfoldCartPole-v0", "total_timesteps": 16_384, "anneal_lr": False}
-    assert returns_until_learned(ppo_lstm, goal=80_000, last=20, **options)[-20:].mean() > 80_000
+    args = ppo_lstm.Args(env_id="ThousandfoldCartPole-v0", total_timesteps=16_384, anneal_lr=False, checkpoints=1)
+    learn(ppo_lstm, args, enough=80_000, episodes=20)
 
 
 def test_the_page_shows_the_environments_of_the_sweeps():

@@ -13,7 +13,7 @@ import ppo_procgen as ppo
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_resumes, checkpoints, learn, rows, run, state, type_here, words
+from helpers import assert_resumes, checkpoints, learn, rows, run, small_agent, state, type_here, words
 
 procgen = pytest.importorskip(
     "procgen",
@@ -427,7 +427,8 @@ def test_without_opengl_it_says_what_is_missing(refusal, monkeypatch):
 
 
 # Learning
-def test_it_learns_a_level_of_jumper(in_tmp_path):
+def test_it_learns_a_level_of_jumper(in_tmp_path, monkeypatch):
+    monkeypatch.setattr(ppo, "Agent", small_agent(ppo))
     sizes = {"num_envs": 16, "num_steps": 32, "num_minibatches": 4, "update_epochs": 3, "total_timesteps": 3072}
     args = ppo.Args(**SMALL | sizes | {"checkpoints": 1})
     learn(ppo, args, enough=9.2, episodes=100)  # the carrot pays 10; drawn at random, actions reach it in 7 games of 10
