@@ -3,8 +3,8 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-oldest test-newest test-details test-changes test-gpu test-slurm test-docker \
-	test-environments results gallery docs lock clean
+.PHONY: train watch test check test-oldest test-newest test-details test-changes test-site test-gpu test-slurm \
+	test-docker test-environments results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -50,6 +50,10 @@ test-details: .venv/test
 test-changes: .venv/test
 	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py tests/tools/test_check_edit.py
 	$(BIN)/python -m pytest -q -m seldom tests/test_envpool.py
+
+# The site as mkdocs builds it: every link, and each page in a browser; apt-get install chromium chromium-driver
+test-site: .venv/test
+	$(BIN)/python -m pytest -rs -m seldom tests/test_docs.py
 
 # The torch scripts on a GPU, with a torch that finds one: whether runs repeat and resume
 test-gpu: .venv/test

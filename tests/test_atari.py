@@ -12,7 +12,7 @@ import ppo_atari as ppo
 import pytest
 import torch
 import torch.nn as nn
-from helpers import TESTS, assert_resumes, learn, rows, run, small_agent, type_here, words
+from helpers import TESTS, assert_resumes, learn, rows, small_agent, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari.py"
 BREAKOUT, PONG = "BreakoutNoFrameskip-v4", "PongNoFrameskip-v4"

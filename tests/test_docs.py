@@ -261,7 +261,7 @@ def test_links_of_a_page_lead_to_files_lines_and_headings(page):
             assert anchor in anchors(path), f"{page.name}: {link}"
 
 
-# ---------------------------------------------------------------------------------------------------------------- Site
+# ----------------------------------------------------------------------- The site, which `make test-site` looks through
 class Anchors(HTMLParser):
     """What a built page links to, what it loads, and its ids."""
 
@@ -296,6 +296,7 @@ def site_folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.seldom
 def test_every_link_of_the_site_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site_folder):
     pages = {
         str(path.relative_to(site_folder)): Anchors(path.read_text("utf-8")) for path in site_folder.rglob("*.html")
@@ -330,6 +331,7 @@ return [screen, wider];
 """
 
 
+@pytest.mark.seldom
 def test_no_page_is_wider_than_its_screen_and_no_button_copies_a_diff(site_folder, browser):
     for page in [*sorted(site_folder.glob("*.html")), site_folder / "source" / "cleanrl" / "ppo.py.html"]:
         for width in (1400, 390):
@@ -354,6 +356,7 @@ return [on, [...document.querySelectorAll(".clip output")].map((output) => outpu
 """
 
 
+@pytest.mark.seldom
 def test_the_clips_dots_move_on_the_lines_that_were_drawn(site_folder, browser):
     browser.get((site_folder / "ppo-in-one-page.html").as_uri())
     on, said = browser.execute_script(DOTS)
