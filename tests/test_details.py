@@ -41,17 +41,18 @@ def train(in_tmp_path):
 
 @pytest.fixture
 def adam_steps(monkeypatch):
-    """Lists the steps of Adam: learning rate, joint gradient, and all parameters before and after."""
+    """Lists the steps of Adam: its options, the joint gradient, and all parameters before and after."""
     step = torch.optim.Adam.step
     steps = []
 
     def spied(optimizer):
         (group,) = optimizer.param_groups
+        options = {name: group[name] for name in ("lr", "eps", "betas", "weight_decay")}
         gradient = joint(parameter.grad for parameter in group["params"])
         before = joint(group["params"])
         step(optimizer)
         after = joint(group["params"])
-        steps.append(SimpleNamespace(lr=group["lr"], gradient=gradient, before=before, after=after))
+        steps.append(SimpleNamespace(**options, gradient=gradient, before=before, after=after))
 
     monkeypatch.setattr(torch.optim.Adam, "step", spied)
     return steps
@@ -439,7 +440,7 @@ KLS = [  # of an update's minibatches, two in each of three epochs, at a target 
 ] * 2
 
 
-def test_rates_epochs_and_metrics_of_each_update(every_script, in_tmp_path, spy, monkeypatch):
+def test_rates_epochs_and_metrics_of_each_update(every_script, in_tmp_path, spy, monkeypatch, adam_steps):
     ppo_loss = every_script.ppo_loss
     advantages = spy(every_script, "compute_gae")
     taken = []  # minibatches of each update
@@ -457,7 +458,7 @@ def test_rates_epochs_and_metrics_of_each_update(every_script, in_tmp_path, spy,
     losses = spy(every_script, "ppo_loss")
     sizes = {"total_timesteps": 64, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 3}
     options = {"learning_rate": 0.004, "anneal_lr": True, "anneal_clip": True, "target_kl": 0.01}
-    options |= {"gamma": 0.8, "gae_lambda": 0.7, "checkpoints": 1}
+    options |= {"gamma": 0.8, "gae_lambda": 0.7, "max_grad_norm": 1e-3, "checkpoints": 1}
     folder = train_on_noise(every_script, **sizes, **options)
     assert taken == [count for _, count in KLS]
     assert {(call.gamma, call.gae_lambda) for call in advantages} == {(0.8, 0.7)}
@@ -466,6 +467,11 @@ def test_rates_epochs_and_metrics_of_each_update(every_script, in_tmp_path, spy,
     np.testing.assert_allclose(rates, [0.004, 0.003, 0.002, 0.001], rtol=1e-5)
     clip_coefs = np.array([0.2, 0.15, 0.1, 0.05]) / 0.2 * every_script.Args.clip_coef
     np.testing.assert_allclose([call.clip_coef for call in losses], np.repeat(clip_coefs, taken))
+    if "numpy" not in every_script.__name__:  # test_numpy.py has theirs
+        np.testing.assert_allclose([step.lr for step in adam_steps], np.repeat(rates, taken), rtol=1e-5)
+        assert {(step.eps, step.betas, step.weight_decay) for step in adam_steps} == {(1e-5, (0.9, 0.999), 0)}
+        norms = [np.linalg.norm(step.gradient) for step in adam_steps]
+        assert max(norms) == pytest.approx(1e-3, rel=1e-3)  # of all parameters together
     of_updates = np.split(np.array(losses), np.cumsum(taken)[:-1])
     for metric in ("losses/value_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl"):
         means = [np.mean([np.mean(call.result[-1][metric]) for call in update]) for update in of_updates]
