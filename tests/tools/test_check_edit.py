@@ -22,7 +22,7 @@ SEED = "two runs with one seed"
 RESUME = "killed and resumed"
 KEPT = "run.keep names what changes"
 ASYNC = "environments in processes"
-CHECKS = 13  # lines that ppo.py gets
+CHECKS = 14  # lines that ppo.py gets
 
 TEMPERATURE = ("return self.actor(obs).log_softmax(-1)", "return (self.actor(obs) / self.temperature).log_softmax(-1)")
 TEMPERATURE_IN_AGENT = (
