@@ -295,6 +295,7 @@ def find_runs(paths: list[Path]) -> list[Run]:
         for config in glob.glob(pattern, recursive=True):  # as Path.rglob, but it follows links
             folders.append(Path(config).parent.resolve())
     found = {}
+    without_episodes = 0
     for folder in sorted(dict.fromkeys(folders), key=lambda folder: folder.name):
         try:
             run = run_of_folder(folder)
@@ -304,13 +305,17 @@ def find_runs(paths: list[Path]) -> list[Run]:
         if run.end == "stopped":
             print(f"{folder}: was stopped, and can go on; it is left out", file=sys.stderr)
         elif len(run.returns) == 0:
+            without_episodes += 1
             print(f"{folder}: no episode in it has ended; it is left out", file=sys.stderr)
         else:
             same = json.dumps(run.identity | {"seed": run.seed}, sort_keys=True)
             if same in found:
                 print(f"{found[same].name}: is the same run as {run.name}; the older is left out", file=sys.stderr)
             found[same] = run
+    where = " ".join(map(str, paths)) or "nothing"
+    if not found and without_episodes:
+        ended = "the run that has ended" if without_episodes == 1 else f"the {without_episodes} runs that have ended"
+        raise UserError(f"{where}: no episode ended in {ended}, so there is no return; train for more steps")
     if not found:
-        where = " ".join(map(str, paths)) or "nothing"
         raise UserError(f"{where}: holds no run that has ended; name folders of runs")
     return sorted(found.values(), key=lambda run: (run.exp_name, run.env_id, run.seed))

@@ -2,6 +2,7 @@
 
     python benchmark/sweep.py --command "python cleanrl/ppo.py" --env-ids CartPole-v1 Acrobot-v1 --workers 2
     python benchmark/sweep.py … --grid learning-rate=1e-3,3e-4 num-envs=4,8    every combination of them
+    python benchmark/sweep.py … --grid 'env-kwargs={"gravity": -10},{"gravity": -5}'    values may be JSON
     python benchmark/sweep.py … --gpus 0 1   two runs at a time, each with a GPU of its own
     python benchmark/sweep.py … --status     what is done, on any machine that sees the run folders
     python benchmark/sweep.py … --task 3     only run 3, for job arrays: see benchmark/slurm.sh
@@ -129,20 +130,54 @@ def grid_points(grid: list[str]) -> dict[str, list[str]]:
         option, _, values = axis.partition("=")
         if not option or not values or option in axes:
             raise UserError(f"--grid {axis}: write an option and its values, once, as in learning-rate=1e-3,3e-4")
-        axes[option] = values.split(",")
+        axes[option] = grid_values(axis, values)
     points = {}
     for values in itertools.product(*axes.values()):
-        name = "_".join(f"{option}={value}" for option, value in zip(axes, values))
-        points[name] = [grid_word(option, value) for option, value in zip(axes, values)]
+        name = "_".join(f"{option}={named(value)}" for option, value in zip(axes, values))
+        if name in points:
+            raise UserError(f"--grid: two of its points would be called {name}; leave one out")
+        points[name] = []
+        for option, value in zip(axes, values):
+            points[name] += grid_words(option, value)
     return points
 
 
-def grid_word(option: str, value: str) -> str:
+def grid_values(axis: str, text: str) -> list[str]:
+    """The values of an axis, which commas separate. What begins with a brace or a bracket is JSON, with commas of its
+    own."""
+    values = []
+    start = 0
+    while start <= len(text):
+        if text.startswith(("{", "["), start):
+            try:
+                _, end = json.JSONDecoder().raw_decode(text, start)
+            except ValueError as error:
+                raise UserError(f"--grid {axis}: a value in braces or brackets must be JSON ({error})") from None
+        else:
+            end = text.find(",", start) if "," in text[start:] else len(text)
+        if end < len(text) and text[end] != ",":
+            raise UserError(f"--grid {axis}: {text[end:]} follows a JSON value; write a comma between two values")
+        values.append(text[start:end])
+        start = end + 1
+    return values
+
+
+def named(value: str) -> str:
+    """A value as a part of a folder's name: of JSON, its words and numbers."""
+    if not value.startswith(("{", "[")):
+        return value
+    return "".join(char for char in value.replace(":", "-") if char.isalnum() or char in "_.,+-")
+
+
+def grid_words(option: str, value: str) -> list[str]:
+    """An option with its value as words of a command line. A JSON list is an option with several values."""
     if value.lower() == "true":
-        return f"--{option}"
+        return [f"--{option}"]
     if value.lower() == "false":
-        return f"--no-{option}"
-    return f"--{option}={value}"
+        return [f"--no-{option}"]
+    if value.startswith("["):
+        return [f"--{option}", *(str(one) for one in json.loads(value))]
+    return [f"--{option}={value}"]
 
 
 def option_names(words: list[str]) -> list[str]:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import details
-import reference
 import vectors
 from replay import NotFinite
+from switches import by_deviations, describe
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -84,10 +84,10 @@ def explain(case, got) -> tuple[str, dict]:
         return "", {}
     start = vectors.expected_choices(case)
     nearest, name = float("inf"), ""
-    for chosen in reference.by_deviations(vectors.VARIANTS[case["call"]], 4, start):
+    for chosen in by_deviations(vectors.VARIANTS[case["call"]], 4, start):
         away = vectors.distance(got, vectors.answer(case, chosen))
         if away < nearest:
-            nearest, name = away, reference.describe(chosen, start)
+            nearest, name = away, describe(chosen, start)
         if away < TOLERANCE:
             return name, findings(case, chosen, got)
     return f"like no variant that is known; nearest, to {nearest:.2g}: {name or 'what is expected'}", {}

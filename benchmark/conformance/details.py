@@ -12,25 +12,49 @@ from typing import NamedTuple
 import numpy as np
 import reference
 from replay import Replay, broken_part
+from switches import (
+    GAE_SWITCHES,
+    STATISTICS_SWITCHES,
+    TRAINING_SWITCHES,
+    UPDATE_SWITCHES,
+    GradientClip,
+    LateResets,
+    LogProb,
+    Lstm,
+    Masks,
+    Order,
+    PolicyLoss,
+    Rewards,
+    Update,
+    ValueLoss,
+    by_deviations,
+    defaults,
+    describe,
+)
 
 TOLERANCE = 2e-4  # of a step's largest gradient; float32 differs by some 1e-6
 SMALL = 0.02  # a gradient that is smaller is a sum of larger ones that cancel
 MOST = 2  # switches that deviate at once in one part
 UNKNOWN = "like no variant that is known"
+BOTH_UNKNOWN = (
+    f"{UNKNOWN}, or both losses are; or samples are in another order than their observations, or the networks aren't "
+    "the reference's"
+)
 NEVER_CLIPPED = "the clip never acted: raise the learning rate"
 TAGS = {  # of each switch's row
     "time limits": "plus-1", "late resets": "core-1", "done flags": "core-1 core-5", "rewards": "cont-8 cont-9",
     "LSTM": "lstm-3 lstm-5", "advantages": "core-7", "policy loss": "core-8", "old log-probs": "core-8",
     "clip range": "aux-1", "log-prob": "cont-1 cont-3 multi-1", "masks": "aux-4", "value loss": "core-9",
-    "value's shape": "core-9",
+    "value's shape": "core-9", "order of samples": "core-6",
 }  # fmt: skip
 SWITCHES = {  # of each part of the loss; "both" are those that change advantages and returns
     "policy": [
         "advantages", "policy loss", "old log-probs", "clip range", "log-prob", "masks", "values and advantages",
     ],
     "value": ["value loss", "value's shape", "clip range", "values and advantages"],
-    "both": [*reference.GAE_SWITCHES, "rewards", "late resets", "LSTM"],
+    "both": [*GAE_SWITCHES, "rewards", "late resets", "LSTM", "order of samples"],
 }  # fmt: skip
+NOT_CLIPPED = {"policy loss": PolicyLoss.NOT_CLIPPED, "value loss": ValueLoss.NOT_CLIPPED}
 TERMS = {"policy": ["policy", "entropy"], "value": ["value"]}
 SCALES = {  # of each term: the row, and what a factor of 1 is known as
     "policy": ("core-8", "policy scale", 1.0), "entropy": ("core-10", "entropy bonus", None),
@@ -137,11 +161,14 @@ def annealing(replay: Replay) -> Row:
     return Row("core-4", "learning rate", "differs", note)
 
 
-def adam_errors(replay: Replay, eps: float) -> tuple[float, float]:
+def adam_errors(replay: Replay, eps: float, lost_every: int | None = None) -> tuple[float, float]:
     """How far the weights are from those of Adam: in units of the learning rate, and of what is tolerated. Tolerated is
-    a thousandth of the rate, and half the distance of neighbors in float32, since weights are rounded."""
+    a thousandth of the rate, and half the distance of neighbors in float32, since weights are rounded. Adam's state may
+    be lost every so many steps."""
     weights, state, of_rate, of_tolerance = replay.record["initial"], {}, 0.0, 0.0
-    for step in replay.steps:
+    for i, step in enumerate(replay.steps):
+        if lost_every and i % lost_every == 0:
+            state = {}
         rate = max(step["learning_rate"], 1e-12)
         largest = np.max([np.abs(x).max() for x in step["weights"].values()])
         after = reference.adam(weights, step["gradients"], state, step["learning_rate"], eps)
@@ -156,7 +183,8 @@ def adam(replay: Replay) -> Row:
     of_rate, of_tolerance = adam_errors(replay, replay.hyper["adam_eps"])
     if of_tolerance < 1:
         return Row("core-3", "Adam's ε", "same", f"{len(replay.steps)} steps to {of_rate:.0e} of the rate")
-    errors = {eps: adam_errors(replay, eps)[1] for eps in (1e-5, 1e-6, 1e-7, 1e-8)}
+    epsilons = (1e-5, 1e-6, 1e-7, 1e-8)
+    errors = {eps: adam_errors(replay, eps)[1] for eps in epsilons}
     best = min(errors, key=errors.get)
     if errors[best] < 1:
         return Row("core-3", "Adam's ε", "differs", f"{best:g}")
@@ -164,6 +192,11 @@ def adam(replay: Replay) -> Row:
     unmoved = [name for name, x in initial.items() if all(np.array_equal(x, y["weights"][name]) for y in replay.steps)]
     if unmoved:
         return Row("core-3", "Adam's ε", "differs", f"{', '.join(unmoved)}: never moved, does the optimizer have them?")
+    for what, every in {"rollout": replay.per_update, "epoch": replay.per_epoch, "step": 1}.items():
+        for eps in epsilons:
+            if adam_errors(replay, eps, every)[1] < 1:
+                other = "" if eps == replay.hyper["adam_eps"] else f", ε {eps:g}"
+                return Row("core-3", "Adam's state", "differs", f"lost before each {what}{other}")
     note = "not Adam with betas 0.9, 0.999 and an ε of 1e-5 to 1e-8 and no weight decay"
     return Row("core-3", "Adam's ε", "differs", note)
 
@@ -177,46 +210,57 @@ def observations(replay: Replay) -> Row:
     wanted = "normalized" if replay.record.get("normalizes") else "raw"
     # After the last step comes at most the pass for the value of what follows; more are no steps, say values at limits
     if acted.shape != replay.final.shape or len(passes) > count + 1:
-        inputs, means, roots = next(ways_to_observe(replay, wanted, True))[1]
+        inputs, means, roots = next(ways_to_observe(replay, wanted, True)).normalized
         final = (replay.final - means[1:]) / roots[1:]
         replay.see(inputs, final if wanted == "raw" else final.clip(-10, 10))
         return Row(tag, "observations", "not there", f"acting isn't known: taken for {wanted}")
-    for way, (inputs, means, roots) in ways_to_observe(replay, wanted, acted.min() < 0):
+    for way in ways_to_observe(replay, wanted, acted.min() < 0):
+        inputs, means, roots = way.normalized
         if np.abs(inputs[:-1] - acted).max() < 1e-3:  # the first that fits has the fewest deviations
             limit = np.abs(inputs).max()
             last = None
-            if "after each rollout" in way:  # the last observation's value still comes with the rollout's statistics
+            if way.of_rollouts:  # the last observation's value still comes with the rollout's statistics
                 last = (replay.raw[1:] - means[:-1]) / roots[:-1]
             replay.see(inputs, ((replay.final - means[1:]) / roots[1:]).clip(-limit, limit), last)
             name = "observations" if wanted == "normalized" else "raw observations"
-            return compare(tag, name, [] if way == wanted else [way.removeprefix("normalized, ")])
+            return compare(tag, name, [] if way.is_wanted else [way.says])
     replay.inputs_known = False
     replay.see(np.concatenate([acted, replay.raw[-1:]]), replay.final)
     return Row(tag, "observations", "differs", "in no way that is known")
 
 
+class Way(NamedTuple):
+    """How acting may have seen observations."""
+
+    says: str
+    normalized: tuple  # observations, means and roots, as reference.running_normalize returns them
+    is_wanted: bool = False
+    of_rollouts: bool = False  # statistics change after each rollout only
+
+
 def ways_to_observe(replay: Replay, wanted: str, is_centered: bool):
-    """Names, and as reference.running_normalize returns them: observations, means and roots."""
+    """Ways to see observations: the wanted one first, then those with the fewest deviations."""
     raw = replay.raw
     zeros, ones = np.zeros(raw.shape), np.ones(raw.shape)
     if wanted == "normalized":
-        yield "normalized", reference.running_normalize(raw)
-    yield "raw", (raw, zeros, ones)
-    yield "raw, clipped", (raw.clip(-10, 10), zeros, ones)
-    yield "times 255", (raw * 255, zeros, ones / 255)
+        yield Way("normalized", reference.running_normalize(raw), is_wanted=True)
+    yield Way("raw", (raw, zeros, ones), is_wanted=wanted == "raw")
+    yield Way("raw, clipped", (raw.clip(-10, 10), zeros, ones))
+    yield Way("times 255", (raw * 255, zeros, ones / 255))
     if not is_centered:
         return
-    start = reference.defaults(reference.STATISTICS_SWITCHES)
-    for chosen in reference.by_deviations(reference.STATISTICS_SWITCHES, len(start)):
-        says = reference.describe(chosen, start)
-        yield f"normalized, {says}", reference.running_normalize(raw, chosen, replay.T)
+    start = defaults(STATISTICS_SWITCHES)
+    for chosen in by_deviations(STATISTICS_SWITCHES, len(start)):
+        of_rollouts = chosen["update"] == Update.AFTER_ROLLOUT
+        says = describe(chosen, start) or "normalized"
+        yield Way(says, reference.running_normalize(raw, chosen, replay.T), of_rollouts=of_rollouts)
 
 
 def first_ratio(replay: Replay) -> Row:
     """Whether learning sees what acting saw: then the ratio of a rollout's first minibatch is 1, if the log-probs that
     were kept are those of acting. Only the policy loss shows these."""
     ratios = [1.0]
-    chosen = reference.defaults(switches_of(replay))
+    chosen = defaults(switches_of(replay))
     for i in range(0, len(replay.steps), replay.per_update):
         weights, learned = replay.weights_before(i), replay.seen_in(i, slice(None), chosen)
         acted = learned | {"observations": replay.rollout_inputs(i // replay.per_update)[replay.minibatches[i]]}
@@ -239,17 +283,20 @@ def stored_actions(replay: Replay) -> list[Row]:
 # ---------------------------------------------------------------------------------------------- What explains gradients
 def switches_of(replay: Replay) -> dict:
     """Those that this training can show, the wanted choice first."""
-    switches = reference.GAE_SWITCHES | reference.UPDATE_SWITCHES | reference.TRAINING_SWITCHES
-    shown = {"rewards": ["as they are", "scaled, clipped"], "LSTM": ["as it should be"], "masks": ["used"]}
-    if replay.record.get("normalizes", "").endswith("rewards"):
-        shown.pop("rewards")
-    if replay.has_lstm:
-        shown.pop("LSTM")
-    if replay.kind == "multidiscrete":
-        shown.pop("masks")
+    switches = GAE_SWITCHES | UPDATE_SWITCHES | TRAINING_SWITCHES
+    scaled = replay.record.get("normalizes") == "observations and rewards"
+    if not scaled:
+        switches["rewards"] = [Rewards.AS_THEY_ARE, Rewards.SCALED_CLIPPED]
+    if not replay.has_lstm:
+        switches["LSTM"] = [Lstm.RIGHT]
+    else:
+        switches["order of samples"] = [Order.ONE]  # a memory's minibatches say so in their own row
+    if replay.kind != "multidiscrete":
+        switches["masks"] = [Masks.USED]
     if replay.valid.all():
-        shown["late resets"] = ["left out"]
-    switches |= shown
+        switches["late resets"] = [LateResets.LEFT_OUT]
+    other_kind = LogProb.SOFTMAX_TWICE if replay.kind == "gaussian" else LogProb.LAPLACE
+    switches["log-prob"] = [choice for choice in switches["log-prob"] if choice != other_kind]
     for name, choice in replay.record.get("options", {}).items():
         switches[name] = sorted(switches[name], key=lambda other: other != choice)
     return switches
@@ -261,7 +308,7 @@ class Search:
     def __init__(self, replay: Replay):
         self.replay = replay
         self.switches = switches_of(replay)
-        self.wanted = reference.defaults(self.switches)
+        self.wanted = defaults(self.switches)
         numbers = range(len(replay.steps))
         # The last of each rollout come first, since there most variants differ
         self.every = sorted(numbers, key=lambda i: -(i % replay.per_update))
@@ -294,7 +341,7 @@ class Search:
         """With the fewest deviations from `start` in these switches; where the policy's factor is 1, if there is one:
         a minibatch's population and sample deviation differ by a factor alone."""
         other = None
-        for chosen in reference.by_deviations({name: self.switches[name] for name in names}, MOST, start):
+        for chosen in by_deviations({name: self.switches[name] for name in names}, MOST, start):
             fit = self.fit(part, chosen, steps)
             if fit and (part == "value" or min(abs(fit.factors["policy"] - 1), abs(fit.factors["policy"])) < 1e-3):
                 return fit
@@ -313,8 +360,8 @@ class Search:
     def clip_acted(self, part, fit: Fit) -> bool:
         """Whether the loss without its clip has other gradients."""
         name = f"{part} loss"
-        is_clipped = fit.chosen[name] != "not clipped"
-        return not (is_clipped and self.fit(part, fit.chosen | {name: "not clipped"}, self.every))
+        is_clipped = fit.chosen[name] != NOT_CLIPPED[name]
+        return not (is_clipped and self.fit(part, fit.chosen | {name: NOT_CLIPPED[name]}, self.every))
 
     def deviations(self, fit: Fit, names) -> list[Row]:
         """Rows of the switches that are not as expected."""
@@ -326,7 +373,7 @@ class Search:
         known, what it alone would show isn't compared."""
         tag, name = "core-5", "advantages and returns"
         if value is None and policy is None:
-            return [Row(tag, name, "differs", f"{UNKNOWN}, or both losses are, or the networks aren't the reference's")]
+            return [Row(tag, name, "differs", BOTH_UNKNOWN)]
         of_value = self.deviations(value, SWITCHES["both"]) if value else []
         of_policy = self.deviations(policy, SWITCHES["both"]) if policy else []
         rows = []
@@ -410,17 +457,18 @@ def far(got: dict, wanted: dict) -> float:
 def clip(replay: Replay) -> Row:
     """How the gradients that the optimizer got follow from those before the clip."""
     fitting = []
-    for how in reference.UPDATE_SWITCHES["gradient clip"]:
+    for how in UPDATE_SWITCHES["gradient clip"]:
         clipped = [
             reference.clip_gradients(step["unclipped"], replay.hyper["max_grad_norm"], how) for step in replay.steps
         ]
         if all(far(step["gradients"], wanted) < TOLERANCE for step, wanted in zip(replay.steps, clipped)):
             fitting.append(how)
-    if "joint" in fitting and "none" in fitting:
+    if GradientClip.JOINT in fitting and GradientClip.NONE in fitting:
         return Row("core-11", "gradient clip", "not there", "no gradient was longer than the limit")
     if not fitting and replay.record.get("others"):
         return Row("core-11", "gradient clip", "not there", "parameters that aren't named count in the norm")
-    return compare("core-11", "gradient clip", [] if "joint" in fitting else [" or ".join(fitting) or UNKNOWN])
+    wrong = [] if GradientClip.JOINT in fitting else [" or ".join(fitting) or UNKNOWN]
+    return compare("core-11", "gradient clip", wrong)
 
 
 def zero_grad(replay: Replay) -> Row:

@@ -1,7 +1,7 @@
-"""PPO's arithmetic in plain numpy, in float64, with a switch for each variant that was found in some implementation.
+"""PPO's arithmetic in plain numpy, in float64, with a switch for each variant that was found in some implementation;
+switches.py has them.
 
-The first choice of a switch is what the 37 details say. The others are real: docs/is-your-ppo-the-ppo.md names
-where some were seen; the rest are common errors. Weights are a dict of arrays: policy.0.weight (outputs, inputs),
+Weights are a dict of arrays: policy.0.weight (outputs, inputs),
 policy.0.bias, policy.1.weight and so on, with tanh between layers; value.0.weight alike; log_std (A,) of a Gaussian.
 shared.0.weight and so on, each with tanh after it, are layers before both; lstm.weight_ih, lstm.weight_hh,
 lstm.bias_ih, lstm.bias_hh, a shared LSTM.
@@ -11,97 +11,48 @@ import itertools
 from types import SimpleNamespace
 
 import numpy as np
-
-GAE_SWITCHES = {
-    "time limits": [
-        "as an end", "bootstrapped", "flow on into the next episode", "value of the next episode", "V(s) of before",
-    ],
-    "true ends": ["end", "value of the next episode", "value of the last observation"],
-    "trace": ["cut", "leaks at limits", "leaks at all ends"],
-    "after the rollout": ["value, unless it ended", "value, though it ended", "zero", "value of the last step"],
-    "done flags": [
-        "of this step", "of the step before", "of the step before, with the first marked",
-        "of the step before, but the last right", "of the step after", "ignored",
-    ],
-    "gamma": ["in both", "not in delta", "not in the trace"],
-    "lambda": ["as given", "1", "0"],
-    "returns": [
-        "advantages + values", "normalized advantages + values", "normalized advantages (sample std) + values",
-        "advantages alone", "discounted rewards", "discounted rewards and the last value", "one step's",
-    ],
-}  # fmt: skip
-UPDATE_SWITCHES = {
-    "advantages": [
-        "population std", "sample std", "not normalized", "divided alone", "mean taken off alone",
-        "population std of the rollout", "sample std of the rollout", "population std of each environment",
-        "sample std of each environment",
-    ],
-    "policy loss": [
-        "clipped", "not clipped", "max in place of min", "clipped term alone", "ratio upside down",
-        "advantages (M, 1) against ratios (M,)",
-    ],
-    "value loss": [
-        "larger of both", "not clipped", "clipped alone", "smaller of both", "smooth L1", "squared error up to 10",
-    ],
-    "value's shape": ["as the returns'", "(M, 1) against (M,)", "(M, 1), as old values, against (M,)"],
-    "value scale": ["1/2", "1"],
-    "entropy bonus": ["yes", "no", "wrong sign"],
-    "gradient clip": ["joint", "actor and critic apart", "each parameter apart", "each number apart", "none"],
-    "log-prob": ["sum", "mean", "mean, entropy too", "Laplace"],
-}  # fmt: skip
-STATISTICS_SWITCHES = {
-    "update": ["before use", "after use", "after each rollout"],
-    "clip": [10.0, np.inf, 5.0],
-    "first count": [1e-4, 0.0, 1.0],
-    "epsilon": [1e-8, 1e-2, 1e-4],
-    "epsilon is": ["inside the root", "outside"],
-    "variance": ["population", "sample"],
-    "statistics": ["shared", "per environment"],
-}
-TRAINING_SWITCHES = {
-    "rewards": ["scaled, clipped", "scaled", "clipped", "scaled per environment", "as they are"],
-    "LSTM": ["as it should be", "never reset", "learning starts from zeros"],
-    "late resets": ["left out", "learned from"],
-    "values and advantages": ["once", "anew in each epoch"],
-    "old log-probs": ["of acting", "anew in each epoch", "anew in each step"],
-    "clip range": ["constant", "annealed"],
-    "masks": ["used", "ignored when learning"],
-}
-SPLIT_SWITCHES = {"minibatches": ["drawn anew", "the same in each epoch", "in order of time", "with replacement"]}
-
-
-def defaults(switches: dict) -> dict:
-    return {name: choices[0] for name, choices in switches.items()}
-
-
-def by_deviations(switches, most, start=None):
-    """All choices that differ from `start` in at most so many switches, those with the fewest first."""
-    start = start or defaults(switches)
-    yield dict(start)
-    for count in range(1, most + 1):
-        for names in itertools.combinations(switches, count):
-            others = [[choice for choice in switches[name] if choice != start[name]] for name in names]
-            for choices in itertools.product(*others):
-                yield start | dict(zip(names, choices))
-
-
-def describe(chosen, start):
-    """The choices that differ from `start`."""
-    return ", ".join(f"{name} {choice}" for name, choice in chosen.items() if choice != start[name])
+from switches import (
+    GAE_SWITCHES,
+    NORMALIZATIONS,
+    STATISTICS_SWITCHES,
+    UPDATE_SWITCHES,
+    Advantages,
+    AfterRollout,
+    DoneFlags,
+    EntropyBonus,
+    EpsilonIs,
+    Gamma,
+    GradientClip,
+    Lambda,
+    LogProb,
+    PolicyLoss,
+    Returns,
+    Rewards,
+    Statistics,
+    TimeLimits,
+    Trace,
+    TrueEnds,
+    Update,
+    ValueLoss,
+    ValueScale,
+    ValueShape,
+    Variance,
+    defaults,
+)
 
 
 # ---------------------------------------------------------------------------------------------------------- Advantages
 def shifted(flags, before, how):
     """The flags (T, N) that a wrong index reads. `before` (N,) are those of the step before the rollout."""
     flags = flags.astype(bool)
-    if how == "ignored":
+    if how == DoneFlags.IGNORED:
         return np.zeros_like(flags)
-    if how == "of the step after":
+    if how == DoneFlags.STEP_AFTER:
         return np.concatenate([flags[1:], flags[-1:]])
-    if how == "of this step":
+    if how == DoneFlags.THIS_STEP:
         return flags
     earlier = np.concatenate([before[None].astype(bool), flags[:-1]])
-    if how.endswith("the last right"):
+    if how == DoneFlags.STEP_BEFORE_LAST_RIGHT:
         earlier[-1] = flags[-1]
     return earlier
 
@@ -124,68 +75,54 @@ def gae(
     chosen = defaults(GAE_SWITCHES) | (switches or {})
     zeros = np.zeros_like(last_values)
     if before is None:
-        before = (zeros + chosen["done flags"].endswith("with the first marked"), zeros)
+        before = (zeros + (chosen["done flags"] == DoneFlags.STEP_BEFORE_FIRST_MARKED), zeros)
     ends = shifted(terminated, before[0], chosen["done flags"])
     limits = shifted(truncated, before[1], chosen["done flags"]) & ~ends
-    if chosen["after the rollout"] == "value, though it ended":
+    if chosen["after the rollout"] == AfterRollout.VALUE:
         ends, limits = ends.copy(), limits.copy()
         ends[-1] = limits[-1] = False
-    after = {"zero": zeros, "value of the last step": values[-1]}.get(chosen["after the rollout"], last_values)
+    after = {AfterRollout.ZERO: zeros, AfterRollout.LAST_STEP: values[-1]}.get(chosen["after the rollout"], last_values)
     next_values = np.concatenate([values[1:], after[None]])
-    at_limit = {"bootstrapped": final_values, "V(s) of before": values, "as an end": np.zeros_like(values)}
-    at_end = {"value of the last observation": final_values, "value of the next episode": next_values}
+    at_limit = {
+        TimeLimits.BOOTSTRAPPED: final_values,
+        TimeLimits.VALUE_BEFORE: values,
+        TimeLimits.AS_AN_END: np.zeros_like(values),
+    }
+    at_end = {TrueEnds.LAST_OBSERVATION: final_values, TrueEnds.NEXT_EPISODE: next_values}
     following = np.where(limits, at_limit.get(chosen["time limits"], next_values), next_values)
     following = np.where(ends, at_end.get(chosen["true ends"], 0.0), following)
     goes_on = ~(ends | limits)
-    if chosen["trace"] == "leaks at all ends":
+    if chosen["trace"] == Trace.LEAKS:
         goes_on = np.ones_like(ends)
-    elif chosen["trace"] == "leaks at limits" or chosen["time limits"] == "flow on into the next episode":
+    elif chosen["trace"] == Trace.LEAKS_AT_LIMITS or chosen["time limits"] == TimeLimits.FLOW_ON:
         goes_on = ~ends
-    if chosen["lambda"] != "as given":
-        gae_lambda = float(chosen["lambda"])
-    deltas = rewards + (1.0 if chosen["gamma"] == "not in delta" else gamma) * following - values
-    decay = gae_lambda if chosen["gamma"] == "not in the trace" else gamma * gae_lambda
+    gae_lambda = {Lambda.ONE: 1.0, Lambda.ZERO: 0.0}.get(chosen["lambda"], gae_lambda)
+    deltas = rewards + (1.0 if chosen["gamma"] == Gamma.NOT_IN_DELTA else gamma) * following - values
+    decay = gae_lambda if chosen["gamma"] == Gamma.NOT_IN_TRACE else gamma * gae_lambda
     advantages = discounted_sum(deltas, decay * goes_on, zeros)
     cut = gamma * ~(ends | limits)
     returns = {
-        "advantages + values": advantages + values,
-        "normalized advantages + values": normalize(advantages, "population std") + values,
-        "normalized advantages (sample std) + values": normalize(advantages, "sample std") + values,
-        "advantages alone": advantages,
-        "discounted rewards": discounted_sum(rewards, cut, zeros),
-        "discounted rewards and the last value": discounted_sum(rewards, cut, after),
-        "one step's": deltas + values,
+        Returns.OF_GAE: advantages + values,
+        Returns.OF_NORMALIZED: normalize(advantages, Advantages.POPULATION) + values,
+        Returns.OF_SAMPLE_NORMALIZED: normalize(advantages, Advantages.SAMPLE) + values,
+        Returns.ADVANTAGES: advantages,
+        Returns.DISCOUNTED: discounted_sum(rewards, cut, zeros),
+        Returns.DISCOUNTED_BOOTSTRAPPED: discounted_sum(rewards, cut, after),
+        Returns.ONE_STEP: deltas + values,
     }
     return advantages, returns[chosen["returns"]]
 
 
 def normalize(advantages, how):
     """Advantages (M,), or (T, N) if each environment has statistics of its own."""
-    axis = 0 if how.endswith("of each environment") else None
-    std = advantages.std(axis, ddof=int(how.startswith("sample"))) + 1e-8
-    if how == "not normalized":
-        return advantages
-    if how == "divided alone":
-        return advantages / std
-    if how == "mean taken off alone":
-        return advantages - advantages.mean()
-    return (advantages - advantages.mean(axis)) / std
-
-
-def split(size, minibatches, epochs, how="drawn anew", seed=1):
-    """The samples of each minibatch, as drawn for a rollout of `size`: a list of lists for each epoch."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.permutation(size)
-    indices = []
-    for _ in range(epochs):
-        order = {
-            "drawn anew": rng.permutation(size),
-            "the same in each epoch": drawn,
-            "in order of time": np.arange(size),
-            "with replacement": rng.integers(0, size, size),
-        }[how]
-        indices.append(np.array_split(order, minibatches))
-    return indices
+    rule = NORMALIZATIONS[how]
+    axis = 0 if rule.over == "environment" else None
+    normalized = advantages
+    if rule.centered:
+        normalized = normalized - advantages.mean(axis)
+    if rule.divided:
+        normalized = normalized / (advantages.std(axis, ddof=rule.ddof) + 1e-8)
+    return normalized
 
 
 def describe_split(indices, size):
@@ -274,46 +211,61 @@ def lstm_backward(weights, x, kept, d_hidden):
 
 
 # ------------------------------------------------------------------------------------------------------- Distributions
-def categorical(logits, actions, nvec, masks=None, how="sum"):
+def shares(how, components: int) -> tuple[float, float]:
+    """What each component of an action counts in the log-prob, and in the entropy."""
+    of_log_prob = 1 / components if how in (LogProb.MEAN, LogProb.MEAN_AND_ENTROPY) else 1.0
+    of_entropy = 1 / components if how == LogProb.MEAN_AND_ENTROPY else 1.0
+    return of_log_prob, of_entropy
+
+
+def softmax(logits):
+    """And its logarithm, (M, A) each."""
+    moved = logits - logits.max(1, keepdims=True)
+    log_p = moved - np.log(np.exp(moved).sum(1, keepdims=True))
+    return np.exp(log_p), log_p
+
+
+def categorical(logits, actions, nvec, masks=None, how=LogProb.SUM):
     """Log-probs and entropies (M,) of actions (M, C), one for each component; and their derivatives by the logits
     (M, S), where S is the sum of nvec. Masked logits become -1e8."""
     M = len(logits)
     if masks is not None:
         logits = np.where(masks, logits, -1e8)
     actions = np.asarray(actions, int).reshape(M, -1)
-    share = 1 / len(nvec) if how.startswith("mean") else 1.0
-    entropy_share = 1 / len(nvec) if how == "mean, entropy too" else 1.0
+    share, entropy_share = shares(how, len(nvec))
     log_prob, entropy = np.zeros(M), np.zeros(M)
     d_log_prob, d_entropy = np.zeros_like(logits), np.zeros_like(logits)
     start = 0
     for component, size in enumerate(nvec):
         part = slice(start, start + size)
-        moved = logits[:, part] - logits[:, part].max(1, keepdims=True)
-        log_p = moved - np.log(np.exp(moved).sum(1, keepdims=True))
-        p = np.exp(log_p)
+        first, _ = softmax(logits[:, part])
+        p, log_p = softmax(first if how == LogProb.SOFTMAX_TWICE else logits[:, part])
         one_hot = np.eye(size)[actions[:, component]]
         h = -(p * log_p).sum(1)
         log_prob += share * (one_hot * log_p).sum(1)
         entropy += entropy_share * h
-        d_log_prob[:, part] = share * (one_hot - p)
-        d_entropy[:, part] = -entropy_share * p * (log_p + h[:, None])
+        by_log_prob, by_entropy = one_hot - p, -p * (log_p + h[:, None])
+        if how == LogProb.SOFTMAX_TWICE:  # back through the first one
+            by_log_prob = first * (by_log_prob - (first * by_log_prob).sum(1, keepdims=True))
+            by_entropy = first * (by_entropy - (first * by_entropy).sum(1, keepdims=True))
+        d_log_prob[:, part] = share * by_log_prob
+        d_entropy[:, part] = entropy_share * by_entropy
         start += size
     return log_prob, entropy, d_log_prob, d_entropy
 
 
-def gaussian(mean, log_std, actions, how="sum"):
+def gaussian(mean, log_std, actions, how=LogProb.SUM):
     """Log-probs and entropies (M,) of actions (M, A); their derivatives by the mean (M, A) and by log_std (M, A)."""
     std = np.exp(log_std)
     z = (actions - mean) / std
     log_probs = -0.5 * z**2 - log_std - 0.5 * np.log(2 * np.pi)
     d_mean, d_log_std = z / std, z**2 - 1
     entropies = log_std + 0.5 * np.log(2 * np.pi * np.e) + np.zeros_like(mean)
-    if how == "Laplace":  # with the same standard deviation: its scale is std / sqrt(2)
+    if how == LogProb.LAPLACE:  # with the same standard deviation: its scale is std / sqrt(2)
         log_probs = -np.sqrt(2) * np.abs(z) - log_std - 0.5 * np.log(2)
         d_mean, d_log_std = np.sqrt(2) * np.sign(z) / std, np.sqrt(2) * np.abs(z) - 1
         entropies = 1 + 0.5 * np.log(2) + log_std + np.zeros_like(mean)
-    share = 1 / mean.shape[1] if how.startswith("mean") else 1.0
-    entropy_share = 1 / mean.shape[1] if how == "mean, entropy too" else 1.0
+    share, entropy_share = shares(how, mean.shape[1])
     d_entropy = np.full_like(mean, entropy_share)
     return share * log_probs.sum(1), entropy_share * entropies.sum(1), share * d_mean, share * d_log_std, d_entropy
 
@@ -321,50 +273,54 @@ def gaussian(mean, log_std, actions, how="sum"):
 # -------------------------------------------------------------------------------------------------- Loss and gradients
 def policy_loss(log_prob, old, advantages, clip_coef, how):
     """The loss, and its derivatives by log_prob (M,)."""
-    direction = -1.0 if how == "ratio upside down" else 1.0
+    direction = -1.0 if how == PolicyLoss.UPSIDE_DOWN else 1.0
     ratio = np.exp(direction * (log_prob - old))
-    if how == "advantages (M, 1) against ratios (M,)":
+    if how == PolicyLoss.BROADCAST:
         advantages = advantages[:, None]
     plain = advantages * ratio
     clipped = advantages * ratio.clip(1 - clip_coef, 1 + clip_coef)
     objective, active = {
-        "not clipped": (plain, np.full(plain.shape, True)),
-        "max in place of min": (np.maximum(plain, clipped), plain >= clipped),
-        "clipped term alone": (clipped, plain == clipped),
+        PolicyLoss.NOT_CLIPPED: (plain, np.full(plain.shape, True)),
+        PolicyLoss.MAX: (np.maximum(plain, clipped), plain >= clipped),
+        PolicyLoss.CLIPPED_ALONE: (clipped, plain == clipped),
     }.get(how, (np.minimum(plain, clipped), plain <= clipped))
     slope = -direction * np.where(active, plain, 0.0) / plain.size
     return -objective.mean(), slope.reshape(-1, len(ratio)).sum(0)
 
 
-def value_loss(value, old, returns, clip_coef, how, shape="as the returns'"):
+def value_loss(value, old, returns, clip_coef, how, shape=ValueShape.AS_RETURNS):
     """Half the mean square, if nothing else is chosen, and the derivatives by value (M,)."""
     M = len(value)
-    if shape != "as the returns'":
+    if shape != ValueShape.AS_RETURNS:
         value = value[:, None]
-    if shape.startswith("(M, 1), as old values"):
+    if shape == ValueShape.BROADCAST_WITH_OLD:
         old = old[:, None]
     error = value - returns
     clipped_error = old + (value - old).clip(-clip_coef, clip_coef) - returns
     square, clipped = error**2, clipped_error**2
     clipped_slope = 2 * clipped_error * (np.abs(value - old) <= clip_coef)
     square, slope = {
-        "larger of both": (np.maximum(square, clipped), np.where(clipped > square, clipped_slope, 2 * error)),
-        "smaller of both": (np.minimum(square, clipped), np.where(clipped < square, clipped_slope, 2 * error)),
-        "not clipped": (square, 2 * error),
-        "clipped alone": (clipped, clipped_slope),
-        "smooth L1": (np.where(square < 1, square, 2 * np.abs(error) - 1), 2 * error.clip(-1, 1)),
-        "squared error up to 10": (square.clip(0, 10), np.where(square > 10, 0.0, 2 * error)),
+        ValueLoss.LARGER: (np.maximum(square, clipped), np.where(clipped > square, clipped_slope, 2 * error)),
+        ValueLoss.SMALLER: (np.minimum(square, clipped), np.where(clipped < square, clipped_slope, 2 * error)),
+        ValueLoss.NOT_CLIPPED: (square, 2 * error),
+        ValueLoss.CLIPPED_ALONE: (clipped, clipped_slope),
+        ValueLoss.SMOOTH_L1: (np.where(square < 1, square, 2 * np.abs(error) - 1), 2 * error.clip(-1, 1)),
+        ValueLoss.UP_TO_10: (square.clip(0, 10), np.where(square > 10, 0.0, 2 * error)),
     }[how]
     return 0.5 * square.mean(), 0.5 * slope.reshape(M, -1).sum(1) / square.size
 
 
-def clip_gradients(gradients, limit, how="joint"):
-    if how == "each number apart":
+def clip_gradients(gradients, limit, how=GradientClip.JOINT):
+    if how == GradientClip.EACH_NUMBER:
         return {name: gradient.clip(-limit, limit) for name, gradient in gradients.items()}
     actor = [name for name in gradients if not name.startswith("value")]
     critic = [name for name in gradients if name.startswith("value")]
-    groups = {"joint": [actor + critic], "actor and critic apart": [actor, critic], "none": []}
-    groups["each parameter apart"] = [[name] for name in gradients]
+    groups = {
+        GradientClip.JOINT: [actor + critic],
+        GradientClip.ACTOR_AND_CRITIC: [actor, critic],
+        GradientClip.EACH_PARAMETER: [[name] for name in gradients],
+        GradientClip.NONE: [],
+    }
     clipped = dict(gradients)
     for group in groups[how]:
         norm = norm_of(gradients[name] for name in group)
@@ -389,7 +345,7 @@ def values_of(weights, x):
     return forward(weights, "value", rows)[0].reshape(x.shape[:-1])
 
 
-def evaluate(weights, batch, kind, how="sum"):
+def evaluate(weights, batch, kind, how=LogProb.SUM):
     """Log-probs, entropies and values (M,) of a batch, with what the backward pass needs. A batch with a `state` (2, n,
     H) is a sequence through an LSTM."""
     x, kept = batch["observations"], None
@@ -441,7 +397,7 @@ def terms(weights, batch, hyper, kind, chosen):
     batch: observations (M, D), actions, log_probs, values, advantages, returns."""
     seen = evaluate(weights, batch, kind, chosen["log-prob"])
     advantages = batch["advantages"]
-    if " of " not in chosen["advantages"]:  # else they were normalized as rollouts
+    if NORMALIZATIONS[chosen["advantages"]].over == "minibatch":  # else they were normalized as rollouts
         advantages = normalize(advantages, chosen["advantages"])
     clip_coef, M = hyper["clip_coef"], len(seen.value)
     old = seen.log_prob if batch["log_probs"] is None else batch["log_probs"]
@@ -459,10 +415,12 @@ def update(weights, batch, hyper, kind, switches=None):
     """One step's loss and clipped gradients, and what the loss was made of."""
     chosen = defaults(UPDATE_SWITCHES) | (switches or {})
     seen, losses, slopes = terms(weights, batch, hyper, kind, chosen)
+    of_entropy = {EntropyBonus.YES: 1.0, EntropyBonus.NO: 0.0, EntropyBonus.WRONG_SIGN: -1.0}
+    of_value = {ValueScale.HALF: 1.0, ValueScale.ONE: 2.0}
     factors = {
         "policy": 1.0,
-        "entropy": {"yes": 1.0, "no": 0.0, "wrong sign": -1.0}[chosen["entropy bonus"]],
-        "value": {"1/2": 1.0, "1": 2.0}[chosen["value scale"]],
+        "entropy": of_entropy[chosen["entropy bonus"]],
+        "value": of_value[chosen["value scale"]],
     }
     gradients = backpropagate(weights, batch, kind, seen, *[factors[name] * slopes[name] for name in factors])
     parts = {
@@ -491,9 +449,9 @@ def adam(weights, gradients, state, learning_rate, eps=1e-5, beta1=0.9, beta2=0.
 class Running:
     """Mean and variance of all rows so far (Chan et al. 1979)."""
 
-    def __init__(self, shape, first_count=1e-4, variance="population"):
+    def __init__(self, shape, first_count=1e-4, variance=Variance.POPULATION):
         self.mean, self.var, self.count = np.zeros(shape), np.ones(shape), first_count
-        self.ddof = int(variance == "sample")
+        self.ddof = int(variance == Variance.SAMPLE)
 
     def update(self, rows):
         n, total = len(rows), self.count + len(rows)
@@ -503,40 +461,40 @@ class Running:
         self.mean = self.mean + delta * n / total
         self.count = total
 
-    def root(self, epsilon=1e-8, where="inside the root"):
-        return np.sqrt(self.var + epsilon) if where == "inside the root" else np.sqrt(self.var) + epsilon
+    def root(self, epsilon=1e-8, where=EpsilonIs.INSIDE):
+        return np.sqrt(self.var + epsilon) if where == EpsilonIs.INSIDE else np.sqrt(self.var) + epsilon
 
 
 def running_normalize(batches, switches=None, rollout=1):
     """Normalized observations of raw ones, (T, N, D); and the means and roots by which each was, (T, N, D) too.
     `rollout` is its number of steps."""
     chosen = defaults(STATISTICS_SWITCHES) | (switches or {})
-    if chosen["statistics"] == "per environment":
-        shared = chosen | {"statistics": "shared"}
+    if chosen["statistics"] == Statistics.PER_ENVIRONMENT:
+        shared = chosen | {"statistics": Statistics.SHARED}
         alone = [running_normalize(batches[:, [n]], shared, rollout) for n in range(batches.shape[1])]
         return [np.concatenate(parts, axis=1) for parts in zip(*alone)]
     running = Running(batches.shape[2:], chosen["first count"], chosen["variance"])
     means, roots = [], []
     for t, rows in enumerate(batches):
-        if chosen["update"] == "before use":
+        if chosen["update"] == Update.BEFORE_USE:
             running.update(rows)
-        if chosen["update"] == "after each rollout" and t > 0 and t % rollout == 0:
+        if chosen["update"] == Update.AFTER_ROLLOUT and t > 0 and t % rollout == 0:
             running.update(batches[t - rollout : t].reshape(-1, batches.shape[2]))
         means.append(np.broadcast_to(running.mean, rows.shape))
         roots.append(np.broadcast_to(running.root(chosen["epsilon"], chosen["epsilon is"]), rows.shape))
-        if chosen["update"] == "after use":
+        if chosen["update"] == Update.AFTER_USE:
             running.update(rows)
     means, roots = np.array(means), np.array(roots)
     return ((batches - means) / roots).clip(-chosen["clip"], chosen["clip"]), means, roots
 
 
-def scale_rewards(rewards, dones, gamma, how="scaled, clipped"):
+def scale_rewards(rewards, dones, gamma, how=Rewards.SCALED_CLIPPED):
     """Rewards (T, N) divided by the standard deviation of the discounted returns so far, then clipped."""
-    if how == "scaled per environment":
+    if how == Rewards.SCALED_PER_ENVIRONMENT:
         columns = [scale_rewards(rewards[:, [n]], dones[:, [n]], gamma) for n in range(rewards.shape[1])]
         return np.concatenate(columns, axis=1)
     scaled = rewards
-    if how.startswith("scaled"):
+    if how in (Rewards.SCALED, Rewards.SCALED_CLIPPED):
         running = Running(())
         returns = np.zeros(rewards.shape[1])
         roots = []
@@ -546,4 +504,4 @@ def scale_rewards(rewards, dones, gamma, how="scaled, clipped"):
             roots.append(running.root())
             returns = returns * (1 - done)
         scaled = rewards / np.array(roots)[:, None]
-    return scaled.clip(-10, 10) if how.endswith("clipped") else scaled
+    return scaled.clip(-10, 10) if how in (Rewards.CLIPPED, Rewards.SCALED_CLIPPED) else scaled

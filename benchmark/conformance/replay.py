@@ -13,7 +13,7 @@ A record is a dict:
     normalizes      optional, "observations" or "observations and rewards": what is normalized on purpose
     own             optional: the initial weights as the implementation draws them
     others          optional: what else is trained
-    options         optional: choices of reference.py's switches that are wanted in place of the first ones
+    options         optional: choices of switches.py that are wanted in place of the first ones
 """
 
 from functools import cache
@@ -21,6 +21,19 @@ from functools import cache
 import numpy as np
 import reference
 from scripted import SHOWN, mask_of, one_hot
+from switches import (
+    GAE_SWITCHES,
+    MIXED_UP_WITH_OBSERVATIONS,
+    NORMALIZATIONS,
+    ClipRange,
+    LateResets,
+    LogProb,
+    Lstm,
+    Masks,
+    OldLogProbs,
+    Order,
+    ValuesAndAdvantages,
+)
 
 
 class NotFinite(Exception):
@@ -150,7 +163,7 @@ class Replay:
         if self.kind != "multidiscrete":
             return {}
         masks = {"masks": mask_of(self.vectors[u].flatten()[batch])}
-        return {"nvec": [2, 3]} | (masks if chosen["masks"] == "used" else {})
+        return {"nvec": [2, 3]} | (masks if chosen["masks"] == Masks.USED else {})
 
     @cache  # noqa: B019
     def through_lstm(self, u, how):
@@ -161,7 +174,7 @@ class Replay:
         if u > 0:
             first = self.through_lstm(u - 1, how)[3]
         starts = self.starts[u * self.T : (u + 1) * self.T + 1]
-        states, _ = reference.lstm_forward(weights, self.inputs[u], starts, first, how != "never reset")
+        states, _ = reference.lstm_forward(weights, self.inputs[u], starts, first, how != Lstm.NEVER_RESET)
         following = np.moveaxis(states[:-1], 0, 1).reshape(2, self.T * self.N, -1)
         finals = self.final_inputs[u].reshape(1, self.T * self.N, -1)
         at_ends, _ = reference.lstm_forward(weights, finals, np.zeros((1, self.T * self.N)), following)
@@ -176,7 +189,7 @@ class Replay:
             inputs, finals, _, _ = self.through_lstm(u, lstm)
         rows = inputs[:-1].reshape(self.N * self.T, -1)
         batch = {"observations": rows, "actions": self.rollout_actions(u)}
-        batch |= self.of_space(u, slice(None), {"masks": "used"})
+        batch |= self.of_space(u, slice(None), {"masks": Masks.USED})
         log_probs = reference.evaluate(weights, batch, self.kind, log_prob).log_prob
         values = reference.values_of(weights, inputs)
         return log_probs, values[:-1], reference.values_of(weights, finals), values[-1]
@@ -189,11 +202,11 @@ class Replay:
     @cache  # noqa: B019
     def advantages(self, u, i, how, rewards, lstm):
         """And returns, (T, N) each. `how` has a choice for each GAE switch."""
-        _, values, finals, last = self.acted(u, i, lstm, "sum")
+        _, values, finals, last = self.acted(u, i, lstm, LogProb.SUM)
         before = (self.terminated[u - 1, -1], self.truncated[u - 1, -1]) if u > 0 else None
         return reference.gae(
             self.scaled_rewards(rewards)[u], values, finals, self.terminated[u], self.truncated[u], last,
-            self.hyper["gamma"], self.hyper["gae_lambda"], dict(zip(reference.GAE_SWITCHES, how)), before,
+            self.hyper["gamma"], self.hyper["gae_lambda"], dict(zip(GAE_SWITCHES, how)), before,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------- Learning
@@ -201,42 +214,56 @@ class Replay:
         """What step i learns from by a variant: a choice for each switch."""
         u = i // self.per_update
         batch, learned = self.minibatches[i], slice(None)
-        if chosen["late resets"] == "left out":
+        if chosen["late resets"] == LateResets.LEFT_OUT:
             learned = self.valid[u].flatten()[batch]
             batch = batch[learned]
         start_of_rollout, start_of_epoch = u * self.per_update, i - i % self.per_epoch
-        when = start_of_epoch if chosen["values and advantages"] == "anew in each epoch" else start_of_rollout
-        _, values, *_ = self.acted(u, when, chosen["LSTM"], "sum")
-        how = tuple(chosen[name] for name in reference.GAE_SWITCHES)
+        anew = chosen["values and advantages"] == ValuesAndAdvantages.EACH_EPOCH
+        when = start_of_epoch if anew else start_of_rollout
+        _, values, *_ = self.acted(u, when, chosen["LSTM"], LogProb.SUM)
+        how = tuple(chosen[name] for name in GAE_SWITCHES)
         advantages, returns = self.advantages(u, when, how, chosen["rewards"], chosen["LSTM"])
-        if " of " in chosen["advantages"]:
+        if NORMALIZATIONS[chosen["advantages"]].over != "minibatch":
             advantages = reference.normalize(advantages, chosen["advantages"])
-        when = start_of_epoch if chosen["old log-probs"] == "anew in each epoch" else start_of_rollout
+        when = start_of_epoch if chosen["old log-probs"] == OldLogProbs.EACH_EPOCH else start_of_rollout
+        judged = self.mixed_up(batch, chosen["order of samples"])
+        of_acting = judged if chosen["order of samples"] in MIXED_UP_WITH_OBSERVATIONS else batch
         old = None
-        if chosen["old log-probs"] != "anew in each step":
-            old = self.acted(u, when, chosen["LSTM"], chosen["log-prob"])[0][batch]
+        if chosen["old log-probs"] != OldLogProbs.EACH_STEP:
+            old = self.acted(u, when, chosen["LSTM"], chosen["log-prob"])[0][of_acting]
         return self.seen_in(i, learned, chosen) | {
-            "values": values.flatten()[batch], "advantages": advantages.flatten()[batch],
-            "returns": returns.flatten()[batch], "log_probs": old,
+            "values": values.flatten()[of_acting], "advantages": advantages.flatten()[judged],
+            "returns": returns.flatten()[judged], "log_probs": old,
         }  # fmt: skip
+
+    def mixed_up(self, batch, order):
+        """The samples whose numbers are taken for those of the batch, where not all are in one order."""
+        if order == Order.ONE:
+            return batch
+        if order in (Order.ADVANTAGES_BY_ENVIRONMENT, Order.OBSERVATIONS_BY_TIME):
+            return batch % self.T * self.N + batch // self.T
+        return batch % self.N * self.T + batch // self.N
 
     def seen_in(self, i, learned, chosen):
         """The part of a minibatch that the network needs."""
         u, batch = i // self.per_update, self.minibatches[i][learned]
-        seen = {"observations": self.steps[i]["observations"][learned], "actions": self.rollout_actions(u)[batch]}
+        acted = batch
+        if chosen["order of samples"] in MIXED_UP_WITH_OBSERVATIONS and "actions" not in self.steps[i]:
+            acted = self.mixed_up(batch, chosen["order of samples"])
+        seen = {"observations": self.steps[i]["observations"][learned], "actions": self.rollout_actions(u)[acted]}
         if self.has_lstm:  # whole environments in order of time
             n = batch[: len(batch) // self.T] % self.N
             seen["dones"] = self.starts[u * self.T : (u + 1) * self.T, n]
             seen["state"] = self.through_lstm(u, chosen["LSTM"])[2][:, n]
-            seen["state"] = seen["state"] * (chosen["LSTM"] != "learning starts from zeros")
-            seen["resets"] = chosen["LSTM"] != "never reset"
+            seen["state"] = seen["state"] * (chosen["LSTM"] != Lstm.FROM_ZEROS)
+            seen["resets"] = chosen["LSTM"] != Lstm.NEVER_RESET
         return seen | self.of_space(u, batch, chosen)
 
     def gradients_by_term(self, i, chosen, terms) -> list[dict]:
         """Of step i, before they are clipped: those of each term of the loss."""
         weights, minibatch = self.weights_before(i), self.minibatch(i, chosen)
         hyper = self.hyper
-        if chosen["clip range"] == "annealed":
+        if chosen["clip range"] == ClipRange.ANNEALED:
             hyper = hyper | {"clip_coef": hyper["clip_coef"] * (1 - i // self.per_update / self.U)}
         seen, _, slopes = reference.terms(weights, minibatch, hyper, self.kind, chosen)
         gradients = []

@@ -2,7 +2,8 @@
 
     python benchmark/conformance/vectors.py   # draws the inputs anew and writes vectors.json
 
-second_source.py computes the same numbers in another way, and tests/test_conformance.py compares the two.
+What only goes on from step to step of a training, such as minibatches, reward scaling or a memory, is left to the
+replay. second_source.py computes the same numbers in another way, and tests/test_conformance.py compares the two.
 """
 
 import json
@@ -11,38 +12,32 @@ from pathlib import Path
 
 import numpy as np
 import reference
+from switches import GAE_SWITCHES, NORMALIZATIONS, STATISTICS_SWITCHES, UPDATE_SWITCHES, TimeLimits, defaults
 
 FILE = Path(__file__).parent / "vectors.json"
-OF_MINIBATCHES = [how for how in reference.UPDATE_SWITCHES["advantages"] if " of " not in how]
+OF_MINIBATCHES = [how for how, rule in NORMALIZATIONS.items() if rule.over == "minibatch"]
 VARIANTS = {  # the switches that a function can show
-    "gae": reference.GAE_SWITCHES,
-    "split": reference.SPLIT_SWITCHES,
-    "update": reference.UPDATE_SWITCHES | {"advantages": OF_MINIBATCHES, "Adam's ε": [1e-5, 1e-8, 1e-7]},
-    "evaluate_actions": {"log-prob": reference.UPDATE_SWITCHES["log-prob"]},
-    "normalize_observations": reference.STATISTICS_SWITCHES,
-    "scale_rewards": {"rewards": reference.TRAINING_SWITCHES["rewards"]},
-    "lstm": {"LSTM": reference.TRAINING_SWITCHES["LSTM"]},
+    "gae": GAE_SWITCHES,
+    "update": UPDATE_SWITCHES | {"advantages": OF_MINIBATCHES, "Adam's ε": [1e-5, 1e-8, 1e-7]},
+    "evaluate_actions": {"log-prob": UPDATE_SWITCHES["log-prob"]},
+    "normalize_observations": STATISTICS_SWITCHES,
     "atari": {},
 }
+TIME_LIMITS = {"as an end": TimeLimits.AS_AN_END, "bootstrapped": TimeLimits.BOOTSTRAPPED}  # as the vectors have them
 ALSO_IN_STEPS = {"fresh", "unclipped", "learning_rate", "observations", "actions"}  # of a spy, next to what is compared
 
 
 # ---------------------------------------------------------------------------------------------------- What is expected
 def expected_choices(case) -> dict:
     """A choice for each switch."""
-    start = reference.defaults(VARIANTS[case["call"]])
-    return start | ({"time limits": case["inputs"]["time_limits"]} if case["call"] == "gae" else {})
+    start = defaults(VARIANTS[case["call"]])
+    return start | ({"time limits": TIME_LIMITS[case["inputs"]["time_limits"]]} if case["call"] == "gae" else {})
 
 
 def gae(i, chosen):
     names = ("rewards", "values", "final_values", "terminated", "truncated", "last_values", "gamma", "gae_lambda")
     advantages, returns = reference.gae(*[i[name] for name in names], chosen)
     return {"advantages": advantages, "returns": returns}
-
-
-def split(i, chosen):
-    indices = reference.split(i["size"], i["minibatches"], i["epochs"], chosen["minibatches"])
-    return reference.describe_split(indices, i["size"])
 
 
 def update(i, chosen):
@@ -67,18 +62,6 @@ def evaluate_actions(i, chosen):
 
 def normalize_observations(i, chosen):
     return {"outputs": reference.running_normalize(i["observations"], chosen)[0]}
-
-
-def scale_rewards(i, chosen):
-    return {"outputs": reference.scale_rewards(i["rewards"], i["dones"], i["gamma"], chosen["rewards"])}
-
-
-def lstm(i, chosen):
-    state = i["state"] * (chosen["LSTM"] != "learning starts from zeros")
-    states, _ = reference.lstm_forward(
-        i["weights"], i["observations"], i["dones"], state, chosen["LSTM"] != "never reset"
-    )
-    return {"hidden": states[:, 0], "state": states[-1]}
 
 
 def atari(i, chosen):
@@ -194,11 +177,6 @@ def gae_cases():
     yield "gae", "time limits bootstrapped", "plus-1", why, inputs | {"time_limits": "bootstrapped"}
 
 
-def split_cases():
-    why = "Each sample is drawn once an epoch, in equal minibatches, anew in each epoch."
-    yield "split", "minibatches", "core-6", why, {"size": 24, "minibatches": 4, "epochs": 3}
-
-
 def update_inputs(kind, on_policy, masked=False):
     M, A = 12, {"discrete": 3, "gaussian": 2, "multidiscrete": 5}[kind]
     weights = {"policy.0.weight": draw(A, M), "policy.0.bias": draw(A), "value.0.weight": draw(1, M)}
@@ -254,8 +232,7 @@ def distribution_cases():
     yield call, "log-probs, masked", "multi-1 aux-4", why, inputs
 
 
-def sequence_cases():
-    """What goes on from step to step."""
+def observation_cases():
     observations = draw(40, 3, 2) * [0.05, 20.0] + [0.0, 5.0]
     observations[38, 1] = [2.0, -900.0]
     why = "Statistics, which all environments share, take a step in before it is normalized; then comes the clip."
@@ -263,19 +240,6 @@ def sequence_cases():
     why = "The first count is 0.0001, so that the first observation comes out as 0.01 times its sign."
     alone = {"observations": draw(6, 1, 2) + np.array([0.0, 5.0])}
     yield "normalize_observations", "observations, one environment", "cont-6", why, alone
-    rewards, dones = draw(40, 3, scale=2), np.zeros((40, 3), int)
-    dones[3, 0] = dones[6, 2] = 1
-    rewards[38, 1] = 400.0
-    why = "Divided by the deviation of the discounted returns, which begin anew with an episode. No mean is taken off."
-    yield "scale_rewards", "rewards", "cont-8 cont-9", why, {"rewards": rewards, "dones": dones, "gamma": 0.99}
-    T, N, D, H = 5, 2, 3, 4
-    shapes = {"weight_ih": (4 * H, D), "weight_hh": (4 * H, H), "bias_ih": (4 * H,), "bias_hh": (4 * H,)}
-    weights = {f"lstm.{name}": draw(*shape, scale=0.7) for name, shape in shapes.items()}
-    dones = np.zeros((T, N), int)
-    dones[2, 0] = dones[4, 1] = 1
-    inputs = {"weights": weights, "observations": draw(T, N, D), "dones": dones, "state": draw(2, N, H)}
-    why = "The state is zero before an episode's first observation, in the middle of a sequence too."
-    yield "lstm", "LSTM with resets", "lstm-3 lstm-5", why, inputs
 
 
 def atari_cases():
@@ -287,7 +251,7 @@ def atari_cases():
 
 def main():
     lines = []
-    for cases in (gae_cases, split_cases, update_cases, distribution_cases, sequence_cases, atari_cases):
+    for cases in (gae_cases, update_cases, distribution_cases, observation_cases, atari_cases):
         for call, name, tag, why, inputs in cases():
             case = {"name": name, "tag": tag, "why": why, "call": call, "inputs": inputs}
             lines.append(json.dumps(plain(case | {"expected": answer(case)}), separators=(",", ":")))
@@ -295,5 +259,5 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(FILE.parent / "adapters"))  # one of them plays the game
+    sys.path[:0] = [str(FILE.parent / "adapters"), str(FILE.parents[1])]  # an adapter plays the game
     main()

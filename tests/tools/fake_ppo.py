@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import filelock
@@ -28,6 +28,8 @@ class Args:
     checkpoints: int | None = None
     exact_resume: bool = False
     x: float = 0.9
+    env_kwargs: str = "{}"
+    sizes: list[int] = field(default_factory=lambda: [64])
     hold: float = 2.0  # waits if x is at least this
     crash: bool = False
     early: bool = False

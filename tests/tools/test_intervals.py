@@ -2,7 +2,7 @@
 
 import intervals
 import numpy as np
-from scipy.stats import bootstrap, norm, t
+from scipy.stats import bootstrap, norm, t, ttest_ind
 
 
 def test_curve_is_the_mean_of_the_last_hundred():
@@ -47,6 +47,18 @@ def test_difference_of_pairs_is_the_interval_of_their_differences():
     assert np.isclose(mean, (b - a).mean()) and high - low > 50  # without the pairs nothing can be told
     assert intervals.difference_interval(a, a + 1000, paired=False)[1] > 0
     assert intervals.difference_interval([1] * 5, [3] * 5, paired=False) == (2.0, 2.0, 2.0)
+
+
+def test_seeds_of_unequal_spread_have_welchs_degrees_of_freedom():
+    rng = np.random.default_rng(6)
+    a = rng.normal(0, 10, size=5)
+    b = rng.normal(0, 0.1, size=40)
+    value, low, high = intervals.difference_interval(a, b, paired=False)
+    welch = ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+    pooled = ttest_ind(b, a, equal_var=True).confidence_interval(0.95)
+    assert value == b.mean() - a.mean()
+    assert 0.8 < (high - low) / (welch.high - welch.low) < 1.1  # the bootstrap's tails differ a little from Student's
+    assert (high - low) / (pooled.high - pooled.low) > 1.5
 
 
 def test_few_seeds_or_one_that_is_not_finite_have_no_interval():

@@ -191,6 +191,19 @@ def test_compare_tells_whether_a_change_helped(compare_here, tmp_path, before, a
     ElementTree.parse(tmp_path / "comparison.svg")
 
 
+def test_other_seeds_are_no_pairs_though_they_are_as_many(report_here, compare_here, tmp_path):
+    """The results of equal ranks are 1 apart, which would be a clear difference of pairs."""
+    before = [0.0, 100.0, 200.0, 300.0, 400.0]
+    make_seeds(tmp_path / "runs", before)
+    for seed, result in zip(range(6, 11), before):
+        make_run(tmp_path / "runs", [result + 1 + seed / 100] * 100, seed=seed, exp_name="mine")
+    row = compare_here("runs/*__ppo__*", "runs/*__mine__*")["Toy-v0"]
+    assert (row["seeds"], row["verdict"]) == ("5 and 5", "the runs can't tell")
+    report_here("runs")
+    low, _, high = tables(tmp_path)["ppo"]["its 95% interval"].strip("[]").partition(", ")
+    assert low.startswith("−") and float(high) > 100
+
+
 def test_runs_are_not_compared_with_themselves(compare_here, tmp_path):
     make_seeds(tmp_path / "runs", BEFORE)
     assert "both have Toy-v0__ppo__1__1" in compare_here("runs", "runs/*", status=2)

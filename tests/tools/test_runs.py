@@ -174,3 +174,13 @@ def test_a_report_runs_no_script_of_a_run_folder(tmp_path):
     text = SCRIPT.replace("from dataclasses", "import no_such_package\nraise SystemExit(3)\nfrom dataclasses")
     run = runs.run_of_folder(make_run(tmp_path, [1.0], script=text, num_envs=8, total_timesteps=1920))
     assert run.settings == {"num_envs": 8}  # Args are read all the same
+
+
+def test_runs_in_which_no_episode_ended_are_told_from_those_that_have_not_ended(tmp_path):
+    make_run(tmp_path / "whole", [])
+    make_run(tmp_path / "whole", [], seed=2)
+    make_run(tmp_path / "late", [1.0], end=None)
+    with pytest.raises(UserError, match="no episode ended in the 2 runs that have ended"):
+        runs.find_runs([tmp_path / "whole"])
+    with pytest.raises(UserError, match="holds no run that has ended"):
+        runs.find_runs([tmp_path / "late"])

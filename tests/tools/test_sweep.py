@@ -215,6 +215,16 @@ def test_the_furthest_of_several_folders_goes_on():
     assert [sweep.last_checkpoint(one) for one in (folder, newer)] == [20, 2]
 
 
+def test_a_folder_that_has_ended_comes_before_one_with_a_later_checkpoint(tool_here):
+    run(*ONE)
+    (folder,) = runs()
+    cut_off = shutil.copytree(folder, folder.with_name("A__fake_ppo__1__9"))
+    (cut_off / "end.json").unlink()
+    (folder / "checkpoints" / "20.npz").unlink()
+    stdout, _ = tool_here(sweep, *ONE, "--status", "--command", "python fake_ppo.py")
+    assert stdout.splitlines()[-1] == "1 done"
+
+
 def test_two_sweeps_at_once_share_the_runs():
     words = ["--env-ids", "A", "B", "C", "--num-seeds", "2"]
     both = [start(*words) for _ in range(2)]
@@ -289,6 +299,15 @@ def test_a_grid_is_every_combination_of_its_values():
     assert "fake_ppo_x=0.3_exact_resume=true" in names and len(names) == 4  # each point has one
 
 
+def test_values_of_a_grid_may_be_json():
+    grid = ['env-kwargs={"a":1,"b":[2, 3]},{}', "sizes=[64,64],[32]", "x=0.3,0.4"]
+    jobs = sweep.make_jobs(sweep.Args(env_ids=["A"], command="python fake_ppo.py", num_seeds=1, grid=grid))
+    assert len(jobs) == 2 * 2 * 2
+    assert {job.arguments["env_kwargs"] for job in jobs} == {'{"a":1,"b":[2, 3]}', "{}"}
+    assert {tuple(job.arguments["sizes"]) for job in jobs} == {(64, 64), (32,)}
+    assert jobs[0].arguments["exp_name"] == "fake_ppo_env-kwargs=a-1,b-2,3_sizes=64,64_x=0.3"
+
+
 @pytest.mark.parametrize("options, workers", [([], 1), (["--workers", "2"], 2), (["--threads", "3"], None)])
 @pytest.mark.parametrize("slurm", [None, 8])
 def test_cores_are_shared_out(options, workers, slurm, monkeypatch):
@@ -326,6 +345,10 @@ WRONG = [
     (["--env-ids", "A", "--command", "python toy.py"], "toy.py"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --device cpu", "--gpus", "0"], "has no --device cuda"),
     (["--env-ids", "A", "--grid", "x"], "--grid x: write an option and its values"),
+    (["--env-ids", "A", "--grid", 'env-kwargs={"a":1,"b":'], "must be JSON"),
+    (["--env-ids", "A", "--grid", "env-kwargs={a:1,b:2}"], "must be JSON"),
+    (["--env-ids", "A", "--grid", 'env-kwargs={"a":1}x'], "x follows a JSON value"),
+    (["--env-ids", "A", "--grid", 'env-kwargs={"a":1},{"a": 1}'], "would be called env-kwargs=a-1"),
     (["--env-ids", "A", "--grid", "x=0.1,1e-1"], "two of its points are the same"),
 ]
 

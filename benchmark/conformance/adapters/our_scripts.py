@@ -5,12 +5,16 @@ import json
 from pathlib import Path
 
 import scripted
+from switches import ClipRange, TimeLimits
 
 FOLDER = Path(__file__).parents[3] / "cleanrl"
 NAMES = sorted(path.stem for path in FOLDER.glob("ppo*.py"))
 ALSO = {"epochs": "update_epochs", "minibatches": "num_minibatches"}  # the scripts' names for them
 NO_ARGUMENTS = ("updates", "annealed", "adam_eps")
-WANTED = {"bootstrap_truncated": ("time limits", "bootstrapped"), "anneal_clip": ("clip range", "annealed")}
+WANTED = {
+    "bootstrap_truncated": ("time limits", TimeLimits.BOOTSTRAPPED),
+    "anneal_clip": ("clip range", ClipRange.ANNEALED),
+}
 
 
 def kind_of(name):

@@ -4,8 +4,7 @@
 
 As it is, it passes: each function returns what this project's reference does. Every input is a numpy array or a number.
 Where your PPO lacks a case of a function, say masks in update, raise NotImplementedError("why"): the row says "not
-there", and nothing fails. split, scale_rewards and lstm are called too, if you write them: see vectors.py. The page
-shows how a training is recorded, by a function record().
+there", and nothing fails. The page shows how a training is recorded, by a function record().
 """
 
 import vectors
