@@ -1,5 +1,7 @@
 """benchmark/conformance: vectors of two sources, trainings that numpy replays, and differences by their names."""
 
+import importlib.util
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -21,16 +23,20 @@ import our_scripts  # noqa: E402
 import ours  # noqa: E402
 import ours_numpy  # noqa: E402
 import ours_pictures  # noqa: E402
+import reference  # noqa: E402
 import replay  # noqa: E402
 import scripted  # noqa: E402
 import second_source  # noqa: E402
 import spy  # noqa: E402
+import switches  # noqa: E402
 import vectors  # noqa: E402
 
 CASES = vectors.load()
 ADAPTERS = (ours, ours_pictures, ours_numpy)
 TRAININGS = [(adapter, option) for adapter in ADAPTERS for option in adapter.OPTIONS["record"]]
 SHORT = {"updates": 3}
+SWITCHES = switches.GAE_SWITCHES | switches.UPDATE_SWITCHES | switches.STATISTICS_SWITCHES | switches.TRAINING_SWITCHES
+ALL_CHOICES = {choice for choices in SWITCHES.values() for choice in choices if isinstance(choice, str)}
 
 
 def as_arrays(x):
@@ -43,9 +49,43 @@ def as_arrays(x):
 
 # ---------------------------------------------------------------------------------------------------------- The vectors
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_a_second_source_gives_the_same_numbers(case):
-    got = as_arrays(getattr(second_source, case["call"])(case["inputs"]))
-    assert vectors.distance(got, case["expected"]) < 1e-10
+def test_a_second_source_gives_the_same_numbers_for_every_choice(case):
+    start = vectors.expected_choices(case)
+    wrong = []
+    for switch, choices in (vectors.VARIANTS[case["call"]] or {"": [""]}).items():
+        for choice in choices:
+            chosen = start | {switch: choice}
+            got = as_arrays(getattr(second_source, case["call"])(case["inputs"], chosen))
+            wanted = case["expected"] if chosen == start else vectors.answer(case, chosen)
+            if not vectors.distance(got, wanted) < 1e-10:
+                wrong.append((switch, choice))
+    assert wrong == []
+
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("how", switches.Rewards)
+def test_a_second_source_scales_rewards_alike(how):
+    rewards, dones = 2 * RNG.normal(size=(40, 3)), RNG.random((40, 3)) < 0.1
+    rewards[38, 1] = 400.0
+    wanted = second_source.scale_rewards(rewards, dones, 0.99, how).numpy()
+    assert np.abs(reference.scale_rewards(rewards, dones, 0.99, how) - wanted).max() < 1e-10
+
+
+@pytest.mark.parametrize("update", switches.Update)
+def test_a_second_source_has_the_same_statistics_of_whole_rollouts(update):
+    chosen = switches.defaults(switches.STATISTICS_SWITCHES) | {"update": update}
+    observations = 3 * RNG.normal(size=(13, 2, 3)) + 5
+    wanted = second_source.normalize_observations({"observations": observations}, chosen, rollout=4)["outputs"].numpy()
+    assert np.abs(reference.running_normalize(observations, chosen, rollout=4)[0] - wanted).max() < 1e-10
+
+
+@pytest.mark.parametrize("how", switches.Advantages)
+def test_a_second_source_normalizes_whole_rollouts_alike(how):
+    advantages = 2 * RNG.normal(size=(7, 3)) + 1
+    wanted = second_source.normalize(torch.as_tensor(advantages), how).numpy()
+    assert np.abs(reference.normalize(advantages, how) - wanted).max() < 1e-10
 
 
 def test_each_variant_misses_a_vector_clearly():
@@ -67,8 +107,37 @@ def test_each_variant_misses_a_vector_clearly():
     assert {variant for variant, away in largest.items() if away < 2e-3} == usual | only_trainings_show
 
 
+def load_reworded(tmp_path, monkeypatch):
+    """Copies of the modules that compute by choices, with each choice's text turned round."""
+    source = (FOLDER / "switches.py").read_text("utf-8")
+    for choice in ALL_CHOICES:
+        source = source.replace(f'= "{choice}"', f'= "{choice[::-1]} reworded"')
+    (tmp_path / "switches.py").write_text(source, "utf-8")
+    for name in ("reference", "vectors"):
+        shutil.copy(FOLDER / f"{name}.py", tmp_path)
+    modules = {}
+    for name in ("switches", "reference", "vectors"):
+        spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+        modules[name] = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, modules[name])
+        spec.loader.exec_module(modules[name])
+    return modules
+
+
+def test_a_rewording_changes_no_arithmetic(tmp_path, monkeypatch):
+    reworded = load_reworded(tmp_path, monkeypatch)
+    for choices in reworded["switches"].UPDATE_SWITCHES.values():
+        assert all(choice.endswith("reworded") for choice in choices)
+    for case in CASES:
+        for switch, choices in vectors.VARIANTS[case["call"]].items():
+            for choice, other in zip(choices, reworded["vectors"].VARIANTS[case["call"]][switch]):
+                wanted = vectors.answer(case, vectors.expected_choices(case) | {switch: choice})
+                chosen = reworded["vectors"].expected_choices(case) | {switch: other}
+                assert vectors.distance(reworded["vectors"].answer(case, chosen), wanted) == 0.0, (switch, choice)
+
+
 def test_the_split_that_is_described_is_the_one_that_was_drawn():
-    found = vectors.reference.describe_split([[[0, 1], [2, 3]], [[3, 2], [1, 0]], [[0, 0, 3], [2, 1]]], 4)
+    found = reference.describe_split([[[0, 1], [2, 3]], [[3, 2], [1, 0]], [[0, 0, 3], [2, 1]]], 4)
     assert found["counts"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [2, 1, 1, 1]]
     assert found["sizes"].tolist() == [2, 2, 2, 2, 3, 2]
     assert found["repeated"].tolist() == [1, 0]
@@ -202,6 +271,22 @@ def changed(*arguments, **options):
         ("if args.anneal_lr:", "if not args.anneal_lr:", "learning rate", "constant"),
         ("eps=1e-5", "eps=1e-8", "Adam's ε", "1e-08"),
         ("torch.optim.Adam(", "torch.optim.AdamW(", "Adam's ε", "not Adam"),
+        ("            if args.anneal_lr:", "            optimizer.state.clear()\n            if args.anneal_lr:",
+         "Adam's state", "lost before each rollout"),
+        ("            epoch_start =", "            optimizer.state.clear()\n            epoch_start =",
+         "Adam's state", "lost before each epoch"),
+        ("                optimizer.zero_grad()\n",
+         "                optimizer.zero_grad()\n                optimizer.state.clear()\n",
+         "Adam's state", "lost before each step"),
+        ("for indices in torch.randperm(args.batch_size, device=device).split(M):",
+         "torch.manual_seed(update)\n            for indices in torch.randperm(args.batch_size).split(M):",
+         "minibatches", "the same in each epoch"),
+        (".log_softmax(-1)", ".softmax(-1).log_softmax(-1)", "log-prob", "of a softmax of the softmax"),
+        ("batch = Batch(b_obs", "b_advantages, b_returns = b_advantages.reshape(T, N).T.flatten(), "
+         "b_returns.reshape(T, N).T.flatten()\n        batch = Batch(b_obs", "order of samples",
+         "advantages and returns by environment"),
+        ("b_obs = obs.flatten(0, 1)", "b_obs = obs.transpose(0, 1).flatten(0, 1)", "order of samples",
+         "observations by environment"),
         ("evaluate_actions(mb.obs", "evaluate_actions(1.5 * mb.obs", "first ratio", "0."),
         ("                optimizer.zero_grad()\n", "", "zero_grad", "missing"),
         ("nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)",
@@ -225,6 +310,107 @@ def test_a_difference_is_named(before, after, detail, says, tmp_path, monkeypatc
     found = changed(tmp_path, monkeypatch, before, after)
     assert list(found) == [detail]
     assert found[detail].startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("obs", "advantages", "says"),
+    [
+        ("b_obs", "b_advantages.reshape(T, N).T.flatten(), b_returns.reshape(T, N).T.flatten()",
+         "observations by time, the rest by environment"),
+        ("obs.transpose(0, 1).flatten(0, 1)", "b_advantages, b_returns",
+         "advantages and returns by time, the rest by environment"),
+    ],
+)  # fmt: skip
+def test_samples_in_other_orders_are_named(obs, advantages, says, tmp_path, monkeypatch):
+    before = "Batch(b_obs, actions.flatten(), log_probs.flatten(), acted_values.flatten(), b_advantages, b_returns)"
+    acted = "actions.T.flatten(), log_probs.T.flatten(), acted_values.T.flatten()"
+    found = changed(tmp_path, monkeypatch, before, f"Batch({obs}, {acted}, {advantages})")
+    assert found == {"order of samples": says}
+
+
+def test_both_losses_unknown_mention_the_order_of_samples(tmp_path, monkeypatch):
+    before = "return advantages, advantages + values"
+    after = "advantages = np.sign(advantages) * advantages**2\n    return advantages, advantages + values"
+    assert "order" in changed(tmp_path, monkeypatch, before, after)["advantages and returns"]
+
+
+def test_an_annealed_clip_range_is_named():
+    record = ours.record("ppo", anneal_clip=True, **SHORT)
+    found = {row.name: row.note for row in details.report(record | {"options": {}}) if row.verdict == "differs"}
+    assert found == {"clip range": "annealed"}
+    assert all(row.verdict == "same" for row in details.report(record))
+
+
+def test_what_a_step_learns_from_is_computed_when_the_variant_says(recorded):
+    """Step 17 is the second of the second epoch of the second rollout: 4 minibatches, 3 epochs."""
+    replayed = replay.Replay(recorded)
+    details.observations(replayed)
+    batch = replayed.minibatches[17]
+    log_probs, values = {}, {}
+    for when in (12, 16):  # the beginnings of the rollout and of the epoch
+        weights = replayed.weights_before(when)
+        rows = replayed.rollout_inputs(1)[batch]
+        seen = {"observations": rows, "actions": replayed.actions[1].flatten()[batch]}
+        log_probs[when] = reference.evaluate(weights, seen, "discrete").log_prob
+        values[when] = reference.values_of(weights, rows)
+
+    start = switches.defaults(details.switches_of(replayed))
+
+    def learned(**chosen):
+        return replayed.minibatch(17, start | chosen)
+
+    usual = learned()
+    assert np.allclose(usual["log_probs"], log_probs[12]) and np.allclose(usual["values"], values[12])
+    of_epoch = learned(**{"old log-probs": switches.OldLogProbs.EACH_EPOCH})
+    assert np.allclose(of_epoch["log_probs"], log_probs[16]) and np.allclose(of_epoch["values"], values[12])
+    assert np.array_equal(of_epoch["advantages"], usual["advantages"])
+    assert learned(**{"old log-probs": switches.OldLogProbs.EACH_STEP})["log_probs"] is None
+    anew = learned(**{"values and advantages": switches.ValuesAndAdvantages.EACH_EPOCH})
+    assert np.allclose(anew["log_probs"], log_probs[12]) and np.allclose(anew["values"], values[16])
+    assert not np.allclose(anew["advantages"], usual["advantages"])
+    assert not np.allclose(log_probs[12], log_probs[16]) and not np.allclose(values[12], values[16])
+
+
+def test_a_padded_minibatch_is_that_without_its_padding(recorded):
+    steps = []
+    for step in recorded["steps"]:
+        padding = np.zeros((3, step["observations"].shape[1]))
+        steps.append(step | {"observations": np.concatenate([step["observations"], padding])})
+    row = details.minibatches(replay.Replay(recorded | {"steps": steps}))
+    assert (row.verdict, row.note) == ("same", "")
+
+
+def test_the_spy_adds_up_the_gradients_of_several_backward_passes():
+    model = Small()
+    optimizer = torch.optim.Adam(model.parameters())
+    watching = spy.Spy(optimizer, model.named(), model.policy)
+    for scale in (1.0, 2.0):
+        (scale * model.policy(torch.ones(1, 3)).sum()).backward()
+    optimizer.step()
+    (step,) = watching.steps
+    assert np.array_equal(step["fresh"]["policy.0.weight"], np.full((2, 3), 3.0))
+    assert np.array_equal(step["unclipped"]["policy.0.weight"], np.full((2, 3), 3.0))
+
+
+def test_masks_that_learning_ignores_are_named(tmp_path, monkeypatch):
+    before, after = "mb.actions, mb.masks)", "mb.actions, torch.ones_like(mb.masks))"
+    found = changed(tmp_path, monkeypatch, before, after, name="ppo_multidiscrete")
+    assert found == {"masks": "ignored when learning"}
+
+
+@pytest.mark.parametrize("how", switches.Lstm)
+def test_a_second_source_has_the_same_memory(how):
+    T, N, D, H = 5, 2, 3, 4
+    shapes = {"weight_ih": (4 * H, D), "weight_hh": (4 * H, H), "bias_ih": (4 * H,), "bias_hh": (4 * H,)}
+    weights = {f"lstm.{name}": 0.7 * RNG.normal(size=shape) for name, shape in shapes.items()}
+    observations, state = RNG.normal(size=(T, N, D)), RNG.normal(size=(2, N, H))
+    dones = np.zeros((T, N))
+    dones[2, 0] = dones[4, 1] = 1
+    hidden, last = second_source.lstm(weights, observations, dones, state, how)
+    begin = state * (how != switches.Lstm.FROM_ZEROS)
+    states, _ = reference.lstm_forward(weights, observations, dones, begin, how != switches.Lstm.NEVER_RESET)
+    assert np.abs(states[:, 0] - hidden.numpy()).max() < 1e-10
+    assert np.abs(states[-1] - last.numpy()).max() < 1e-10
 
 
 def test_parameters_that_the_optimizer_lacks_are_seen(tmp_path, monkeypatch):
@@ -460,7 +646,7 @@ def test_the_exit_status_says_whether_anything_differs(tmp_path, monkeypatch, ca
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-SPLIT = "def split(i):\n    return vectors.answer({'call': 'split', 'inputs': i})\n"
+GAE = "def gae(i):\n    return vectors.answer({'call': 'gae', 'inputs': i})\n"
 
 
 @pytest.mark.parametrize(
@@ -468,9 +654,9 @@ SPLIT = "def split(i):\n    return vectors.answer({'call': 'split', 'inputs': i}
     [
         "import no_such_package\nNAME = 'mine'\n",
         "NAME = 'mine'\ndef gae(i)\n",
-        f"import vectors\n{SPLIT}",
+        f"import vectors\n{GAE}",
         "NAME = 'mine'\ndef compute_gae(i): ...\ndef records(): ...\n",
-        f"import vectors\nNAME = 'mine'\nOPTIONS = {{'splits': {{'': {{}}}}}}\n{SPLIT}",
+        f"import vectors\nNAME = 'mine'\nOPTIONS = {{'gaes': {{'': {{}}}}}}\n{GAE}",
     ],
     ids=["missing package", "syntax error", "no NAME", "misspelt functions", "misspelt option"],
 )
@@ -499,7 +685,7 @@ def test_an_adapter_of_which_nothing_is_compared_fails(source, tmp_path, monkeyp
 
 def test_an_adapter_may_have_dataclasses(tmp_path, monkeypatch):
     head = "from __future__ import annotations\nfrom dataclasses import dataclass\nimport vectors\nNAME = 'mine'\n"
-    source = f"{head}@dataclass\nclass Settings:\n    gamma: float = 0.99\n{SPLIT}"
+    source = f"{head}@dataclass\nclass Settings:\n    gamma: float = 0.99\n{GAE}"
     (tmp_path / "mine.py").write_text(source, "utf-8")
     assert run(monkeypatch, "--adapter", tmp_path / "mine.py") == 0
 

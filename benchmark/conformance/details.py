@@ -1,7 +1,7 @@
 """Names what a recorded training computes, each part by itself: an error in one doesn't hide the others.
 
 The gradients of the value function's own layers come from the value loss alone, those of the policy's from the policy
-loss and the entropy bonus. For each of the two, the choices of reference.py's switches are looked for that give its
+loss and the entropy bonus. For each of the two, the choices of switches.py are looked for that give its
 gradients in all steps. If none do, those are looked for that give them in the first step of each rollout, where nothing
 is clipped yet. Gradients are compared before they are clipped; given those, is the clip right?
 """

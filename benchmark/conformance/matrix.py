@@ -31,7 +31,7 @@ LIBRARIES = {  # packages by adapter
     "torchrl_": "torchrl==0.14.1",
     "rllib_": "ray[rllib]==2.60.0",
 }
-OTHERWISE = {  # what the adapter does, and what vectors can't see: show.py shows it
+OTHERWISE = {  # what the adapter does, and what vectors can't see: the page explains it
     "torchrl_": {"gradient clip": "–", "Adam's ε": "–"},
     "rllib_": {
         "advantages": "**std of the rollout and of one row more for each episode**",

@@ -149,12 +149,16 @@ class Replay:
         return self.steps[i - 1]["weights"] if i else self.record["initial"]
 
     @cache  # noqa: B019 (a replay lives as long as its program)
-    def rollout_actions(self, u):
-        """As they are learned from: the environment's, unless the record has the originals."""
+    def rollout_actions(self, u, order=Order.ONE):
+        """Those that were drawn, (T * N, C): the environment's, unless the record has the originals. In which order
+        learning took them matters only for these."""
         actions = self.actions[u].reshape(self.N * self.T, -1).astype(float)
         for i in range(u * self.per_update, u * self.per_update + self.per_epoch):
             if "actions" in self.steps[i]:
-                actions[self.minibatches[i]] = np.reshape(self.steps[i]["actions"], (len(self.minibatches[i]), -1))
+                batch = self.minibatches[i]
+                if order in MIXED_UP_WITH_OBSERVATIONS:
+                    batch = self.mixed_up(batch, order)
+                actions[batch] = np.reshape(self.steps[i]["actions"], (len(batch), -1))
         return actions
 
     # --------------------------------------------------------------------------------------------------- Acting
@@ -181,14 +185,14 @@ class Replay:
         return states[:, 0], at_ends[0, 0].reshape(self.T, self.N, -1), first, states[-2]
 
     @cache  # noqa: B019
-    def acted(self, u, i, lstm, log_prob):
+    def acted(self, u, i, lstm, log_prob, order=Order.ONE):
         """Log-probs (T * N,) and values (T, N) of a rollout by the weights before step i, the values of the last
         observations of episodes (T, N), and those of the observations after the rollout (N,)."""
         weights, inputs, finals = self.weights_before(i), self.inputs[u], self.final_inputs[u]
         if self.has_lstm:
             inputs, finals, _, _ = self.through_lstm(u, lstm)
         rows = inputs[:-1].reshape(self.N * self.T, -1)
-        batch = {"observations": rows, "actions": self.rollout_actions(u)}
+        batch = {"observations": rows, "actions": self.rollout_actions(u, order)}
         batch |= self.of_space(u, slice(None), {"masks": Masks.USED})
         log_probs = reference.evaluate(weights, batch, self.kind, log_prob).log_prob
         values = reference.values_of(weights, inputs)
@@ -226,11 +230,12 @@ class Replay:
         if NORMALIZATIONS[chosen["advantages"]].over != "minibatch":
             advantages = reference.normalize(advantages, chosen["advantages"])
         when = start_of_epoch if chosen["old log-probs"] == OldLogProbs.EACH_EPOCH else start_of_rollout
-        judged = self.mixed_up(batch, chosen["order of samples"])
-        of_acting = judged if chosen["order of samples"] in MIXED_UP_WITH_OBSERVATIONS else batch
+        order = chosen["order of samples"]
+        judged = self.mixed_up(batch, order)
+        of_acting = judged if order in MIXED_UP_WITH_OBSERVATIONS else batch
         old = None
         if chosen["old log-probs"] != OldLogProbs.EACH_STEP:
-            old = self.acted(u, when, chosen["LSTM"], chosen["log-prob"])[0][of_acting]
+            old = self.acted(u, when, chosen["LSTM"], chosen["log-prob"], order)[0][of_acting]
         return self.seen_in(i, learned, chosen) | {
             "values": values.flatten()[of_acting], "advantages": advantages.flatten()[judged],
             "returns": returns.flatten()[judged], "log_probs": old,
@@ -246,11 +251,10 @@ class Replay:
 
     def seen_in(self, i, learned, chosen):
         """The part of a minibatch that the network needs."""
-        u, batch = i // self.per_update, self.minibatches[i][learned]
-        acted = batch
-        if chosen["order of samples"] in MIXED_UP_WITH_OBSERVATIONS and "actions" not in self.steps[i]:
-            acted = self.mixed_up(batch, chosen["order of samples"])
-        seen = {"observations": self.steps[i]["observations"][learned], "actions": self.rollout_actions(u)[acted]}
+        u, batch, order = i // self.per_update, self.minibatches[i][learned], chosen["order of samples"]
+        acted = self.mixed_up(batch, order) if order in MIXED_UP_WITH_OBSERVATIONS else batch
+        actions = self.rollout_actions(u, order)[acted]
+        seen = {"observations": self.steps[i]["observations"][learned], "actions": actions}
         if self.has_lstm:  # whole environments in order of time
             n = batch[: len(batch) // self.T] % self.N
             seen["dones"] = self.starts[u * self.T : (u + 1) * self.T, n]
