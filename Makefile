@@ -49,7 +49,7 @@ test-details: .venv/test
 # Each edit of tests/changes in each script that it fits, and a compiled policy: some 20 minutes
 test-changes: .venv/test
 	$(BIN)/python -m pytest -q -n 2 -m "seldom or not seldom" tests/test_changes.py tests/tools/test_check_edit.py
-	$(BIN)/python -m pytest -q -m seldom tests/test_envpool.py
+	$(BIN)/python -m pytest -q -m seldom tests/test_envpool.py tests/tools/test_throughput.py
 
 # The site as mkdocs builds it: every link, and each page in a browser; apt-get install chromium chromium-driver
 test-site: .venv/test

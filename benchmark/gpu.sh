@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# For whoever has a GPU for ten minutes: speeds, where the time goes, CUDA graphs, then trainings of Procgen.
+# For whoever has a GPU for ten minutes: speeds, where the time goes, then trainings of Procgen.
 #
 #     benchmark/gpu.sh                    all of it, in at most nine minutes
 #     benchmark/gpu.sh resume 180         goes on with the trainings, for 180 seconds in all
 #     DEVICE=cpu SMALL=1 benchmark/gpu.sh to try it out
 #
-# Results are in runs/gpu (FOLDER; runs/gpu_try with DEVICE or SMALL), as soon as there are any: speeds.csv, profile.csv,
-# graphs.csv, log.txt and a .tar.gz of each training, with its last checkpoint. With OUT set, these are copied there too.
+# Results are in runs/gpu (FOLDER; runs/gpu_try with DEVICE or SMALL), as soon as there are any: a .json of throughput.py
+# for each speed and each profile, log.txt, and a .tar.gz of each training, with its last checkpoint. With OUT set, these
+# are copied there too.
 # No part outlasts its limit, in seconds.
 set -uo pipefail
 
@@ -25,10 +26,7 @@ python=${PYTHON:-python3}
 precision=${PRECISION:-bf16} # of the trainings, as in ppo_procgen.sh
 threads=${THREADS:-4}        # of each training, which Procgen uses too
 total=${TOTAL:-530}
-plain_limit=${PLAIN:-135}
-graphs_limit=${GRAPHS:-45}
-compile_limit=${COMPILE:-45} # all three at once, to fill torch's cache
-compiled_limit=${COMPILED:-40}
+measure_limit=${MEASURE:-260}
 grace=${GRACE:-25} # for a training to finish its update and save
 resume=
 if [ "${1:-}" = resume ]; then
@@ -39,10 +37,26 @@ if [ "${1:-}" = resume ]; then
     esac
 fi
 
-kit=(--device "$device")
+# The most important ones first, since time may run out; a name with "profile" measures the parts of an update
+measured=(
+    "envpool_8_fp32 ppo_atari_envpool --num-threads 1 --num-envs 8"
+    "envpool_8_bf16 ppo_atari_envpool --num-threads 1 --num-envs 8 --precision bf16"
+    "envpool_8_profile ppo_atari_envpool --num-threads 1 --num-envs 8"
+    "envpool_64_fp32 ppo_atari_envpool --num-threads 1 --num-envs 64"
+    "envpool_64_bf16 ppo_atari_envpool --num-threads 1 --num-envs 64 --precision bf16"
+    "procgen_64_bf16 ppo_procgen --num-threads 4 --precision bf16"
+    "procgen_64_fp32 ppo_procgen --num-threads 4"
+    "envpool_64_profile ppo_atari_envpool --num-threads 1 --num-envs 64"
+    "procgen_64_profile ppo_procgen --num-threads 4 --precision bf16"
+    "lstm_8_fp32 ppo_atari_lstm --num-threads 1"
+    "atari_8_fp32_and_sb3 ppo_atari --num-threads 1"
+)
+sizes="--device $device --no-torch-deterministic"
+times=(--seconds 3 --warm-up 1 --rounds 1)
 training="--total-timesteps 2000000 --checkpoints 3 --precision $precision"
 if [ -n "${SMALL:-}" ]; then
-    kit+=(--small --window 0.2)
+    sizes+=" --num-steps 16 --num-minibatches 2 --update-epochs 1"
+    times=(--seconds 0.2 --warm-up 0 --rounds 1)
     training="--total-timesteps 8192 --num-envs 8 --num-steps 32 --num-minibatches 2 --update-epochs 1 --checkpoints 4"
     threads=1
 fi
@@ -89,7 +103,7 @@ collect() {
         pack "$run" "$folder/$name.tar.gz"
     done
     if [ -z "${OUT:-}" ]; then return; fi
-    cp "$folder"/*.csv "$folder"/*.tar.gz "$folder/log.txt" "$OUT" 2>/dev/null
+    cp "$folder"/*.json "$folder"/*.tar.gz "$folder/log.txt" "$OUT" 2>/dev/null
 }
 
 # A run folder's logs and last checkpoint
@@ -103,28 +117,22 @@ pack() {
     mv "$2.part" "$2"
 }
 
+# Measures what isn't measured yet
 measure() {
-    say "speeds, and where the time goes"
-    local limit end=$((SECONDS + plain_limit))
-    for _ in 1 2 3; do # after a crash, with the next row
-        limit=$((end - SECONDS))
-        within $limit "$python" "$here/gpu_kit.py" --folder "$folder" "${kit[@]}" --seconds $((limit - 10)) && break
+    local one name script options words end=$((SECONDS + measure_limit))
+    for one in "${measured[@]}"; do
+        read -r name script options <<<"$one"
+        if [ -f "$folder/$name.json" ] || [ "$SECONDS" -ge "$end" ]; then continue; fi
+        say "$name"
+        words=(--script "$script" --arguments "$options $sizes" --output "$folder/$name.json" "${times[@]}")
+        case $name in
+        *profile) words+=(--profile --no-sb3) ;;
+        *sb3) ;;
+        *) words+=(--no-sb3) ;;
+        esac
+        within $((end - SECONDS)) "$python" "$here/throughput.py" "${words[@]}" || say "$name: status $?"
+        collect
     done
-    collect
-    say "CUDA graphs"
-    within "$graphs_limit" "$python" "$here/gpu_graphs.py" --folder "$folder" "${kit[@]}" \
-        --seconds $((graphs_limit - 15)) || say "no graphs: status $?"
-    collect
-    say "torch.compile, first all at once to fill its cache"
-    for games in 8 64 128; do
-        within "$compile_limit" "$python" "$here/gpu_kit.py" --folder "$folder/compile_$games" --group compiled \
-            --only "ppo_atari_envpool, $games games, fp32, compiled" --limit $((compile_limit - 10)) "${kit[@]}" &
-        compiling+=($!)
-    done
-    wait "${compiling[@]}"
-    within "$compiled_limit" "$python" "$here/gpu_kit.py" --folder "$folder" --group compiled "${kit[@]}" \
-        --seconds $((compiled_limit - 10))
-    collect
 }
 
 # Starts a training, or goes on with it: NAME OPTIONS…
@@ -176,15 +184,8 @@ train() {
 }
 
 if [ "$device" = cuda ]; then nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; fi
-compiling=()
 if [ -z "$resume" ]; then measure; fi
 train
 say "collecting"
 collect
-for name in speeds profile graphs; do
-    if [ -f "$folder/$name.csv" ]; then
-        echo "$name.csv"
-        cat "$folder/$name.csv"
-    fi
-done
 say "done: $folder"

@@ -4,6 +4,8 @@ ppo_continuous_action_lstm.py, with sb3-contrib's RecurrentPPO.
     python benchmark/throughput.py --script ppo
     python benchmark/throughput.py --script ppo --arguments "--num-envs 16"
     python benchmark/throughput.py --script ppo_atari --arguments "--precision bf16" --against "--precision fp32"
+    python benchmark/throughput.py --script ppo_atari_envpool --arguments "--device cuda" --against "" --no-sb3
+    python benchmark/throughput.py --script ppo_atari_envpool --profile    where the time of an update goes
 
 A script is launched in a temporary folder, and timed by its metrics.csv: the median over the updates after the warm-up.
 A ratio is the median of the ratios within each round, so that a slow hour of the machine hardly moves it.
@@ -37,12 +39,13 @@ import tyro
 from command_line import UserError, one_line_errors, print_table, with_values, words_of
 from files import write_atomically
 from kept import write_json
-from pages import markdown
 from runs import ROOT, release, version
 
 SB3_THREADS = {"default threads": None, "1 thread": 1}  # of torch; None is its default
 WITH_MEMORY = ("ppo_lstm", "ppo_continuous_action_lstm")  # they are measured beside RecurrentPPO
 LEAST_UPDATES = 3  # in a measurement
+PROFILED = 5  # updates of a profile, after the first one
+PARTS = ("update", "environment", "acting", "copies", "learning")  # of a profile
 SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of Procgen's rollout as one minibatch of the usual size
 DEFAULTS = {  # where neither --arguments nor --against is typed
     "ppo_atari": {"arguments": "--precision bf16", "against": ""},
@@ -66,6 +69,7 @@ class Args:
     sb3: bool = True  # measure stable-baselines3 too
     output: Path | None = None  # JSON file to write
     keep: bool = False  # put it into the published results, benchmark/results/speed.json
+    profile: bool = False  # measure the parts of an update instead: environment, acting, copies and learning
 
 
 # ---------------------------------------------------------------------------------------------------- A launched script
@@ -149,13 +153,21 @@ def is_enough(times: list[float], args: Args) -> bool:
 
 
 def speed(times: list[float], steps: int, args: Args) -> dict[str, float]:
-    """Speed by the times at which updates of `steps` steps ended: the median over the updates after the warm-up."""
+    """Speed by the times at which updates of `steps` steps ended: the median over the updates after the warm-up, and
+    that of the slowest and the fastest third of the time."""
     if not is_enough(times, args):
         hint = "use fewer, or more --total-timesteps"
         raise UserError(f"--seconds {args.seconds}: the whole training is over sooner; {hint}")
     seconds = np.diff([x for x in times if x >= args.warm_up])
     of_update = median(seconds)
-    return {"steps_per_second": steps / of_update, "ms_per_update": 1e3 * of_update, "updates": len(seconds)}
+    thirds = [steps / np.mean(part) for part in np.array_split(seconds, 3)]
+    return {
+        "steps_per_second": steps / of_update,
+        "slowest": min(thirds),
+        "fastest": max(thirds),
+        "ms_per_update": 1e3 * of_update,
+        "updates": len(seconds),
+    }
 
 
 def measure_script(args: Args, arguments: str, processes: int) -> dict:
@@ -245,7 +257,7 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
         policy,
         envs,
         policy_kwargs=network,
-        device="cpu",
+        device="cuda" if arguments.get("device") == "cuda" else "cpu",
         learning_rate=lambda remaining: arguments["learning_rate"] * (remaining if arguments["anneal_lr"] else 1.0),
         n_steps=arguments["num_steps"],
         batch_size=batch_size // arguments["num_minibatches"],
@@ -260,6 +272,93 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
     model.learn(int(arguments["total_timesteps"]), callback=clock)
     envs.close()
     return speed(clock.times, batch_size, args) | {"threads": torch.get_num_threads()}
+
+
+class Clock:
+    """Seconds of the parts of an update: those of the environments' steps, of acting, and of learning, which is what
+    lies between a rollout's last step and the next one's first action. The first update warms up and doesn't count."""
+
+    def __init__(self, steps: int):
+        self.steps = steps  # of a rollout
+        self.parts = dict.fromkeys(("environment", "acting", "learning"), 0.0)
+        self.taken = 0
+        self.begin = time.perf_counter()  # of what counts
+        self.rollout_end = None
+
+    def add(self, part: str, begin: float) -> float:
+        now = time.perf_counter()
+        self.parts[part] += now - begin
+        return now
+
+    def acts(self, begin: float) -> None:
+        if self.rollout_end is not None:
+            self.parts["learning"] += begin - self.rollout_end
+            self.rollout_end = None
+            if self.taken == self.steps:  # what was added up until now was warming up
+                self.parts = dict.fromkeys(self.parts, 0.0)
+                self.begin = begin
+
+    def has_stepped(self, now: float) -> None:
+        self.taken += 1
+        if self.taken % self.steps == 0:
+            self.rollout_end = now
+
+
+def measure_parts(script: str, typed: str, updates: int) -> dict[str, float]:
+    """Milliseconds of an update by its parts, the mean of so many updates; "copies" are those of observations to the
+    device and of actions from it, and bookkeeping. The script is loaded here: call it in a process of its own."""
+    import torch
+
+    def synchronized() -> float:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    sys.path.insert(0, str(ROOT / "cleanrl"))
+    module = importlib.import_module(script)
+    if not hasattr(module.Agent, "get_action_and_value"):
+        raise UserError(f"--profile: {script}.py has no torch; profile another script")
+    words = words_of("--arguments", typed)
+    args = tyro.cli(module.Args, args=words)
+    total = args.num_envs * args.num_steps * (updates + 1)
+    args = tyro.cli(module.Args, args=[*words, "--total-timesteps", str(total)])
+    clocks = []
+
+    class VectorEnv(module.VectorEnv):
+        def step(self, actions):
+            begin = time.perf_counter()
+            result = super().step(actions)
+            if clocks:  # before that, the script tries out the environment
+                clocks[0].has_stepped(clocks[0].add("environment", begin))
+            return result
+
+    class Agent(module.Agent):
+        def get_action_and_value(self, *inputs):
+            begin = synchronized()
+            clocks[0].acts(begin)
+            result = super().get_action_and_value(*inputs)
+            synchronized()
+            clocks[0].add("acting", begin)
+            return result
+
+    train = module.train
+    seconds = []
+
+    def timed_train(args, run):
+        clocks.append(Clock(args.num_steps))
+        train(args, run)
+        now = synchronized()
+        clocks[0].acts(now)
+        seconds.append(now - clocks[0].begin)
+
+    module.VectorEnv, module.Agent, module.train = VectorEnv, Agent, timed_train
+    with tempfile.TemporaryDirectory(prefix="throughput-") as folder, contextlib.redirect_stdout(sys.stderr):
+        os.chdir(folder)
+        module.main(args)
+        os.chdir(ROOT)  # the folder goes
+    parts = {name: 1e3 * part / updates for name, part in clocks[0].parts.items()}
+    whole = 1e3 * seconds[0] / updates
+    return {"update": whole, **parts, "copies": whole - sum(parts.values())}
 
 
 def end(number: int, frame) -> None:
@@ -374,16 +473,6 @@ def launch_rows(speeds: dict) -> list[list[str]]:
     return rows
 
 
-def speed_table(speeds: dict) -> str:
-    header, *rows = speed_rows(speeds)
-    return markdown(header, rows)
-
-
-def launch_table(speeds: dict) -> str:
-    header, *rows = launch_rows(speeds)
-    return markdown(header, rows)
-
-
 # ---------------------------------------------------------------------------------------------------------- The program
 def filled_in(args: Args) -> Args:
     """The arguments with the script's DEFAULTS where neither --arguments nor --against is typed."""
@@ -408,6 +497,8 @@ def check(args: Args) -> None:
         raise UserError(f"--processes {args.processes}: {args.script}.py takes only one")
     if args.output and args.output.is_dir():
         raise UserError(f"--output {args.output}: is a folder; name a file in it")
+    if args.profile and (args.keep or args.against is not None or args.processes != 1):
+        raise UserError("--profile: is of one process and is not kept; leave out --keep, --against and --processes")
     package = "sb3-contrib" if args.script in WITH_MEMORY else "stable-baselines3"
     if args.sb3 and importlib.util.find_spec(package.replace("-", "_")) is None:
         raise UserError(f"{package} is not installed; pip install {package}, or leave it out by --no-sb3")
@@ -424,13 +515,8 @@ def cpu_name() -> str:
     return platform.processor()
 
 
-def main(args: Args) -> None:
-    """Measures, prints the tables, and writes the JSON if it is to."""
-    args = filled_in(args)
-    check(args)
-    config = try_out(args.script, args.arguments, args.processes)
-    if args.against is not None:
-        try_out(args.script, args.against, 1)
+def measure_all(args: Args, config: dict) -> dict:
+    """What the published results have of a script."""
     measured = {
         "options": asdict(args) | {"output": None},
         "hardware": config["hardware"] | {"cpu": cpu_name()},
@@ -443,11 +529,28 @@ def main(args: Args) -> None:
     rounds = []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
-        rounds.append(measure_round(args, config["arguments"]))
-    measured |= {"medians": medians(rounds), "rounds": rounds}
+        if args.profile:
+            rounds.append({"profile": in_child(measure_parts, args.script, args.arguments, PROFILED)})
+        else:
+            rounds.append(measure_round(args, config["arguments"]))
+    return measured | {"medians": medians(rounds), "rounds": rounds}
+
+
+def main(args: Args) -> None:
+    """Measures, prints the tables, and writes the files that it is to."""
+    args = filled_in(args)
+    check(args)
+    config = try_out(args.script, args.arguments, args.processes)
+    if args.against is not None:
+        try_out(args.script, args.against, 1)
+    measured = measure_all(args, config)
     name = f"throughput/{args.script}"
-    for rows in (speed_rows({name: measured}), launch_rows({name: measured})):
-        print_table([[cell.replace("<br>", "; ") for cell in row] for row in rows])
+    if args.profile:
+        parts = measured["medians"]["profile"]
+        print_table([["milliseconds of", *PARTS], [args.script, *(f"{parts[part]:,.1f}" for part in PARTS)]])
+    else:
+        for rows in (speed_rows({name: measured}), launch_rows({name: measured})):
+            print_table([[cell.replace("<br>", "; ") for cell in row] for row in rows])
     if args.output:
         write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
     if args.keep:

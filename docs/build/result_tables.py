@@ -35,7 +35,7 @@ from report import (
     results,
 )
 from runs import Run
-from throughput import launch_table, speed_table
+from throughput import launch_rows, speed_rows
 
 PUBLISHED = [  # columns of published.csv
     "openai/baselines PPO",
@@ -228,7 +228,9 @@ def comparisons() -> dict[str, dict]:
 def all_tables(tables: dict[str, list[Row]], compared: dict[str, dict]) -> dict[str, str]:
     """Every table that a page can have, by its name."""
     speeds = read_json("speed.json")
-    text = {"speed": speed_table(speeds), "launch": launch_table(speeds), "summary": summary_table(tables)}
+    text = {"summary": summary_table(tables)}
+    for name, (header, *rows) in {"speed": speed_rows(speeds), "launch": launch_rows(speeds)}.items():
+        text[name] = markdown(header, rows)
     text["growth"] = growth_table(read_json("growth.json"))
     for exp_name, rows in tables.items():
         header, *cells = result_cells(rows)

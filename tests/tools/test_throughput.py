@@ -24,6 +24,7 @@ def throughput(folder, *words):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.seldom
 def test_measures_a_script_beside_stable_baselines3_and_leaves_nothing_behind(tmp_path):
     pytest.importorskip("stable_baselines3")
     output = tmp_path / "folder" / "mine.json"
@@ -57,9 +58,11 @@ def test_speed_is_the_median_over_the_updates_after_the_warm_up():
     assert tool.is_enough([*times, 7.0], args)
     assert not tool.is_enough([3.0, 9.0, 10.0], args)  # too few
     found = tool.speed([*times, 7.0], 100, args)
-    assert found == {"steps_per_second": 100 / 0.75, "ms_per_update": 750.0, "updates": 4}  # 1, 2, 0.5 and 0.5 seconds
+    assert (found["steps_per_second"], found["ms_per_update"], found["updates"]) == (100 / 0.75, 750.0, 4)
+    assert (found["slowest"], found["fastest"]) == (100 / 1.5, 100 / 0.5)  # of 1 and 2, 0.5, and 0.5 seconds
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("needs", "arguments", "workers"),
     [
@@ -148,6 +151,7 @@ def test_wrong_arguments_of_the_script_are_noticed_before_round_1(tmp_path, word
     assert "round" not in done.stderr and "--gamma 2" in done.stderr
 
 
+@pytest.mark.seldom
 def test_several_processes_train_as_one_job(tmp_path):
     pytest.importorskip("ale_py")
     tiny = "--num-envs 2 --num-steps 8 --num-minibatches 1 --update-epochs 1 --env-id PongNoFrameskip-v4"
@@ -157,3 +161,71 @@ def test_several_processes_train_as_one_job(tmp_path):
     assert json.loads((tmp_path / "one.json").read_text())["medians"]["script"]["steps_per_second"] > 0
     assert "2 × ppo_atari_multigpu.py" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_a_profile_has_the_parts_of_an_update(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the profile changes it
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "ppo", raising=False)
+    parts = tool.measure_parts("ppo", "--num-steps 32", 5)
+    del sys.modules["ppo"]  # its classes were replaced
+    assert sorted(parts) == sorted(tool.PARTS)
+    assert sum(parts.values()) == pytest.approx(2 * parts["update"]) and min(parts.values()) > 0
+    assert parts["learning"] > parts["copies"]
+    assert not list(tmp_path.iterdir()) and not list(ROOT.glob("runs/*num-steps*"))
+
+
+def test_a_clock_leaves_out_the_first_update(monkeypatch):
+    """Two updates of two steps: acting takes 1 second, a step 2, learning 10 and what is between 1."""
+    now = [0.0]
+    monkeypatch.setattr(tool.time, "perf_counter", lambda: now[0])
+    clock = tool.Clock(2)
+    for _ in range(4):
+        clock.acts(now[0])
+        begin, now[0] = now[0], now[0] + 1
+        clock.add("acting", begin)
+        now[0] += 1
+        begin, now[0] = now[0], now[0] + 2
+        clock.has_stepped(clock.add("environment", begin))
+        if clock.taken % 2 == 0:
+            now[0] += 10
+    clock.acts(now[0])
+    assert clock.begin == 18.0 and clock.parts == {"environment": 4.0, "acting": 2.0, "learning": 10.0}
+
+
+@pytest.mark.parametrize(
+    "words, settings, said",
+    [
+        (["resume"], {}, "for how many seconds"),
+        (["resume", "soon"], {}, "for how many seconds"),
+        ([], {}, "no GPU"),
+        ([], {"SMALL": "1", "FOLDER": "real"}, "real is of DEVICE=cuda SMALL=,"),
+    ],
+)
+def test_a_mistake_of_gpu_sh_is_one_line_and_measures_nothing(tmp_path, words, settings, said):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "made_with.txt").write_text("DEVICE=cuda SMALL=\n")
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHON": sys.executable} | settings
+    command = ["bash", str(ROOT / "benchmark" / "gpu.sh"), *words]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1 and not done.stdout
+    assert [path.name for path in tmp_path.rglob("*")] == ["real", "made_with.txt"]
+
+
+def test_gpu_sh_measures_each_row_once(tmp_path):
+    """A python that only writes what --output names, and says what was typed."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/bash\necho "typed: $*"\nwhile [ "$1" != --output ]; do shift; done\ntouch "$2"\n')
+    python.chmod(0o755)
+    settings = {"DEVICE": "cpu", "SMALL": "1", "TOTAL": "100", "GRACE": "90", "FOLDER": "here", "PYTHON": str(python)}
+    command = ["bash", str(ROOT / "benchmark" / "gpu.sh")]
+    printed = []
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=os.environ | settings, capture_output=True, text=True)
+        assert done.returncode == 0
+        printed.append([line for line in done.stdout.splitlines() if line.startswith("typed: ")])
+        (tmp_path / "here" / "lstm_8_fp32.json").unlink()
+    assert (len(printed[0]), len(printed[1])) == (11, 1)
+    assert len([line for line in printed[0] if "--profile" in line]) == 3
+    assert len([line for line in printed[0] if "--no-sb3" not in line]) == 1
+    assert "--script ppo_atari_lstm --arguments --num-threads 1 --device cpu" in printed[1][0]
