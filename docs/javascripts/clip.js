@@ -1,5 +1,5 @@
-// The picture of the clip with a ratio to drag. Its dots move on the lines that clipped_objective of docs/build/drawings.py
-// drew, by the same numbers; tests/test_docs.py compares the two.
+// The picture of the clip with a ratio to drag. Its dots move on the lines of images/clipped_objective.svg, by the same
+// numbers; tests/test_docs.py compares the two.
 "use strict";
 for (const place of document.querySelectorAll(".clip")) {
   const EPSILON = 0.2, LOWEST = 0.5, HIGHEST = 1.5; // of ratios
