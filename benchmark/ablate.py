@@ -4,7 +4,7 @@
     python benchmark/ablate.py run --suite continuous --env-ids HalfCheetah-v4 --num-seeds 3 --only cont-6 core-7
     python benchmark/ablate.py run --total-timesteps 100000 --num-seeds 5 --env-ids CartPole-v1 --only core-3
     python benchmark/ablate.py status …                what is done of them
-    python benchmark/ablate.py report …                what they say, and then what the kept runs say of the same
+    python benchmark/ablate.py report …                what they say; docs/ablations.md has what the kept runs say
     python benchmark/ablate.py keep …                  ended runs into benchmark/results
 
 benchmark/ablations/manifest.toml names the details and what stands in the place of each; the changes are diffs beside
@@ -15,26 +15,22 @@ machine, since another machine rounds otherwise.
 
 import shlex
 import tomllib
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import sweep
 import tyro
 from command_line import UserError, one_line_errors, print_table
 from files import write_atomically
-from intervals import curve, mean_interval, verdict
-from kept import RESULTS, append_runs, kept_runs
-from pages import signed
+from kept import RESULTS, append_runs
+from report import variant_cells
 from runs import ROOT, Run, run_of_folder, version
 
 ABLATIONS = ROOT / "benchmark" / "ablations"
 FOLDER = Path("runs/ablations")  # of the changed scripts, and of their runs
-POINTS = 201  # of a curve
-ELSEWHERE = ", another machine"
 
 
 @dataclass
@@ -197,140 +193,20 @@ def made_runs(jobs: list[sweep.Job], suite: dict, states: list[str]) -> list[Run
     return list(runs.values())
 
 
-# ---------------------------------------------------------------------------------------------------- What was measured
-@dataclass
-class Cell:
-    """An ablation in an environment, beside the untouched script; (S,) by the seeds that both have."""
-
-    runs: list[Run]
-    untouched: list[Run]  # those of the same machine, where they were kept
-    last: np.ndarray  # (S,) differences of the last 100 episodes' mean return
-    area: np.ndarray  # (S,) differences of the area under the curve, divided by the steps
-
-
-Suite = dict[str, dict[str, Cell]]  # environment → ablation → its cell; "" is the untouched script itself
-
-
-def area(run: Run) -> float:
-    """The mean over the steps, from the first episode's end on, of the last 100 episodes' mean return; it stays what it
-    was when a run diverges."""
-    grid = np.linspace(0, run.arguments["total_timesteps"], POINTS)
-    return float(np.nanmean(curve(run.steps, run.returns, grid)))
-
-
-def largest(runs: list[Run], kind) -> list[Run]:
-    """The runs of the kind that most are of; says when others are left out."""
-    groups = defaultdict(list)
-    for run in runs:
-        groups[kind(run)].append(run)
-    if len(groups) > 1:
-        what = f"{runs[0].ablation['suite']} {runs[0].ablation['name'] or 'untouched'} on {runs[0].env_id}"
-        print(f"{what}: fewer runs are of another version, or longer or shorter; they are left out")
-    return max(groups.values(), key=len, default=[])
-
-
-def load() -> dict[str, Suite]:
-    """The kept runs by suite: of each environment those of one version and length that are most."""
-    kept = kept_runs("ablations", RESULTS)
-    by_name = {run.name: run for run in [*kept, *kept_runs("beside", RESULTS)]}
-    found = defaultdict(dict)
-    for suite, entry in manifest()["suites"].items():
-        for env_id in entry["env_ids"]:
-            runs = [run for run in kept if (run.ablation["suite"], run.env_id) == (suite, env_id)]
-            runs = largest(runs, lambda run: (run.ablation["base"], run.arguments["total_timesteps"]))
-            cells = cells_of(runs, by_name)
-            if cells:
-                found[suite][env_id] = cells
-    return found
-
-
-def cells_of(runs: list[Run], by_name: dict[str, Run]) -> dict[str, Cell]:
-    """The cells of one environment. Of several runs with one seed, of several machines, the first one counts."""
-    groups = defaultdict(list)
-    for run in sorted(runs, key=lambda run: (run.seed, run.name), reverse=True):
-        groups[run.ablation["name"]].append(run)
-    baseline = {run.seed: run for run in groups[""]}
-    cells = {}
-    for name, group in groups.items():
-        of_seeds = {run.seed: run for run in largest(group, lambda run: run.version)}
-        own = [of_seeds[seed] for seed in sorted(of_seeds.keys() & baseline.keys())]
-        untouched = [by_name.get(run.ablation.get("beside"), baseline[run.seed]) for run in own]
-        if own:
-            last = np.array([run.result for run in own]) - [run.result for run in untouched]
-            areas = np.array([area(run) for run in own]) - [area(run) for run in untouched]
-            cells[name] = Cell(own, untouched, last, areas)
-    return cells
-
-
-def seen_in(differences: np.ndarray) -> str:
-    """What the interval of their mean says, in words; nothing for too few seeds."""
-    _, low, high = mean_interval(differences)
-    return verdict(low, high)
-
-
-def in_words(differences: np.ndarray) -> str:
-    """−12.3 [−20.1, −4.0], bold where the interval leaves out 0."""
-    mean, low, high = mean_interval(differences)
-    if not verdict(low, high):
-        return number(mean)
-    text = f"{number(mean)} [{number(low)}, {number(high)}]"
-    if low > 0 or high < 0:
-        return f"**{text}**"
-    return text
-
-
-def number(x: float) -> str:
-    """Three digits with a sign; none for zero."""
-    digits = 2
-    if abs(x) >= 10:
-        digits = 0 if abs(x) >= 100 else 1
-    rounded = round(x, digits)
-    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else "0.00"
-
-
-def result_rows(cells: dict[str, Cell], links: bool) -> list[list[str]]:
-    """The differences in one environment, a row an ablation, header first."""
-    rows = []
-    elsewhere = {}
-    own = {run.name for run in cells[""].runs}
-    for ablation in [one for one in all_ablations().values() if one.name in cells]:
-        cell = cells[ablation.name]
-        seeds = str(len(cell.runs))
-        stopped = [run.total for run in cell.runs if run.stopped_at is not None]
-        if stopped:
-            seeds += f", {len(stopped)} diverged from step {min(stopped):,} on"
-        if not own.issuperset(run.name for run in cell.untouched):
-            seeds += ELSEWHERE
-            elsewhere |= {run.name: run for run in cell.untouched if run.name not in own}
-        differences = [in_words(cell.last), number(np.median(cell.last)), in_words(cell.area)]
-        rows.append([ablation.link if links else ablation.name, ablation.title, *differences, seeds])
-    for runs, where in ((list(elsewhere.values()), ELSEWHERE), (cells[""].runs, "")):
-        if runs:
-            results = [run.result for run in runs]
-            numbers = np.mean(results), np.median(results), np.mean([area(run) for run in runs])
-            rows.insert(0, ["untouched", "", *[signed(x) for x in numbers], f"{len(runs)}{where}"])
-    return [["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"], *rows]
-
-
 # ---------------------------------------------------------------------------------------------------------- The command
 def report(jobs: list[sweep.Job], suite: dict) -> None:
-    """Prints what these runs say, and what the kept ones say of the same details."""
+    """Prints what these runs say, by environment: the untouched script's first, then the differences from it."""
     own = made_runs(jobs, suite, ["done", "diverged"])
-    by_name = {run.name: run for run in own}
-    kept = load()[suite["name"]]
-    for env_id in suite["env_ids"]:
-        cells = cells_of([run for run in own if run.env_id == env_id], by_name)
-        if cells:
-            steps = cells[""].runs[0].planned
-            print_table(result_rows(cells, links=False), f"{env_id}, your runs of {steps:,} steps")
-        else:
-            print(f"{env_id}: of no seed, the untouched script and an ablation have both ended")
-        wanted = ["", *suite["ablations"]]
-        cells = {name: cell for name, cell in kept.get(env_id, {}).items() if name in wanted}
-        if cells:
-            first = cells[""].runs[0]
-            title = f"{env_id}, the kept runs of release {first.release}, {first.planned:,} steps"
-            print_table(result_rows(cells, links=False), title)
+    variants: dict[str, dict[str, list[Run]]] = {}
+    for name in ("", *suite["ablations"]):
+        for run in sorted(own, key=lambda run: run.seed):
+            if run.ablation["name"] == name:
+                title = f"{name}, {all_ablations()[name].title}" if name else "untouched"
+                variants.setdefault(run.env_id, {}).setdefault(title, []).append(run)
+    whole = {env_id: rows for env_id, rows in variants.items() if "untouched" in rows}
+    if not whole:
+        raise UserError(f"{FOLDER}: in no environment has a run of the untouched script ended", status=1)
+    print_table(variant_cells(whole))
 
 
 def main(args: Args) -> int:

@@ -8,34 +8,143 @@
 import argparse
 import sys
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmark"))
 import blocks
-from ablate import (
-    Ablation,
-    Cell,
-    Suite,
-    all_ablations,
-    load,
-    manifest,
-    number,
-    result_rows,
-    seen_in,
-)  # fmt: skip
+from ablate import Ablation, all_ablations, manifest
 from blocks import ROOT
-from intervals import LEAST_SEEDS, mean_interval
-from kept import RESULTS
-from pages import markdown, pictures, save_picture
-from runs import version
+from intervals import LEAST_SEEDS, curve, mean_interval, verdict
+from kept import RESULTS, kept_runs
+from pages import markdown, pictures, save_picture, signed
+from runs import Run, version
 
 DOCS = ROOT / "docs"
+POINTS = 201  # of a curve
+ELSEWHERE = ", another machine"
 LINEAR = 10  # differences beyond are drawn on a logarithmic scale where one is far larger than the others
 BY_CHANCE = {5: 1 / 12, 10: 1 / 19}  # by seeds: the share of intervals that leave out 0 with no effect
 
 
+# ---------------------------------------------------------------------------------------------------- What was measured
+@dataclass
+class Cell:
+    """An ablation in an environment, beside the untouched script; (S,) by the seeds that both have."""
+
+    runs: list[Run]
+    untouched: list[Run]  # those of the same machine, where they were kept
+    last: np.ndarray  # (S,) differences of the last 100 episodes' mean return
+    area: np.ndarray  # (S,) differences of the area under the curve, divided by the steps
+
+
+Suite = dict[str, dict[str, Cell]]  # environment → ablation → its cell; "" is the untouched script itself
+
+
+def area(run: Run) -> float:
+    """The mean over the steps, from the first episode's end on, of the last 100 episodes' mean return; it stays what it
+    was when a run diverges."""
+    grid = np.linspace(0, run.arguments["total_timesteps"], POINTS)
+    return float(np.nanmean(curve(run.steps, run.returns, grid)))
+
+
+def largest(runs: list[Run], kind) -> list[Run]:
+    """The runs of the kind that most are of; says when others are left out."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[kind(run)].append(run)
+    if len(groups) > 1:
+        what = f"{runs[0].ablation['suite']} {runs[0].ablation['name'] or 'untouched'} on {runs[0].env_id}"
+        print(f"{what}: fewer runs are of another version, or longer or shorter; they are left out")
+    return max(groups.values(), key=len, default=[])
+
+
+def load() -> dict[str, Suite]:
+    """The kept runs by suite: of each environment those of one version and length that are most."""
+    kept = kept_runs("ablations", RESULTS)
+    by_name = {run.name: run for run in [*kept, *kept_runs("beside", RESULTS)]}
+    found = defaultdict(dict)
+    for suite, entry in manifest()["suites"].items():
+        for env_id in entry["env_ids"]:
+            runs = [run for run in kept if (run.ablation["suite"], run.env_id) == (suite, env_id)]
+            runs = largest(runs, lambda run: (run.ablation["base"], run.arguments["total_timesteps"]))
+            cells = cells_of(runs, by_name)
+            if cells:
+                found[suite][env_id] = cells
+    return found
+
+
+def cells_of(runs: list[Run], by_name: dict[str, Run]) -> dict[str, Cell]:
+    """The cells of one environment. Of several runs with one seed, of several machines, the first one counts."""
+    groups = defaultdict(list)
+    for run in sorted(runs, key=lambda run: (run.seed, run.name), reverse=True):
+        groups[run.ablation["name"]].append(run)
+    baseline = {run.seed: run for run in groups[""]}
+    cells = {}
+    for name, group in groups.items():
+        of_seeds = {run.seed: run for run in largest(group, lambda run: run.version)}
+        own = [of_seeds[seed] for seed in sorted(of_seeds.keys() & baseline.keys())]
+        untouched = [by_name.get(run.ablation.get("beside"), baseline[run.seed]) for run in own]
+        if own:
+            last = np.array([run.result for run in own]) - [run.result for run in untouched]
+            areas = np.array([area(run) for run in own]) - [area(run) for run in untouched]
+            cells[name] = Cell(own, untouched, last, areas)
+    return cells
+
+
+def seen_in(differences: np.ndarray) -> str:
+    """What the interval of their mean says, in words; nothing for too few seeds."""
+    _, low, high = mean_interval(differences)
+    return verdict(low, high)
+
+
+def in_words(differences: np.ndarray) -> str:
+    """−12.3 [−20.1, −4.0], bold where the interval leaves out 0."""
+    mean, low, high = mean_interval(differences)
+    if not verdict(low, high):
+        return number(mean)
+    text = f"{number(mean)} [{number(low)}, {number(high)}]"
+    if low > 0 or high < 0:
+        return f"**{text}**"
+    return text
+
+
+def number(x: float) -> str:
+    """Three digits with a sign; none for zero."""
+    digits = 2
+    if abs(x) >= 10:
+        digits = 0 if abs(x) >= 100 else 1
+    rounded = round(x, digits)
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else "0.00"
+
+
+def result_rows(cells: dict[str, Cell]) -> list[list[str]]:
+    """The differences in one environment, a row an ablation, header first."""
+    rows = []
+    elsewhere = {}
+    own = {run.name for run in cells[""].runs}
+    for ablation in [one for one in all_ablations().values() if one.name in cells]:
+        cell = cells[ablation.name]
+        seeds = str(len(cell.runs))
+        stopped = [run.total for run in cell.runs if run.stopped_at is not None]
+        if stopped:
+            seeds += f", {len(stopped)} diverged from step {min(stopped):,} on"
+        if not own.issuperset(run.name for run in cell.untouched):
+            seeds += ELSEWHERE
+            elsewhere |= {run.name: run for run in cell.untouched if run.name not in own}
+        differences = [in_words(cell.last), number(np.median(cell.last)), in_words(cell.area)]
+        rows.append([ablation.link, ablation.title, *differences, seeds])
+    for runs, where in ((list(elsewhere.values()), ELSEWHERE), (cells[""].runs, "")):
+        if runs:
+            results = [run.result for run in runs]
+            numbers = np.mean(results), np.median(results), np.mean([area(run) for run in runs])
+            rows.insert(0, ["untouched", "", *[signed(x) for x in numbers], f"{len(runs)}{where}"])
+    return [["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"], *rows]
+
+
+# ------------------------------------------------------------------------------------------------------------ The pages
 def chip(differences: np.ndarray) -> str:
     """▼ −12.3, ▲ +4.5, ≈, or nothing for too few seeds."""
     mean = number(differences.mean())
@@ -50,7 +159,7 @@ def plain(environment: str) -> str:
 
 def results_table(cells: dict[str, Cell]) -> str:
     """Markdown: the differences in one environment, a row an ablation."""
-    header, *rows = result_rows(cells, links=True)
+    header, *rows = result_rows(cells)
     return markdown(header, rows)
 
 

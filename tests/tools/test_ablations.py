@@ -170,17 +170,13 @@ def test_from_runs_to_pages(ablate_here, tmp_path):
     assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
 
 
-def test_shorter_runs_of_ones_own_are_reported_before_the_kept_ones(ablate_here, results):
-    for seed in range(1, 4):
-        kept(results, "", seed, [1.0] * 100)
-        kept(results, "core-3", seed, [2.0] * 100)
+def test_ones_own_runs_are_reported_beside_the_untouched_script(ablate_here):
     words = ["--env-ids", "CartPole-v1", "--num-seeds", "1", "--only", "core-3", "--total-timesteps", "2048"]
     ablate_here("run", *words)
-    before = {path: path.read_bytes() for path in results.rglob("*.parquet")}
     stdout, _ = ablate_here("report", *words)
-    own, _, of_kept = stdout.partition("CartPole-v1, the kept runs of release 0.2, 100 steps")
-    assert "CartPole-v1, your runs of 2,048 steps" in own and "ε = 1e-8" in own and "+1.00" in of_kept
-    assert {path: path.read_bytes() for path in results.rglob("*.parquet")} == before
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in stdout.splitlines() if line.startswith("│")]
+    assert [row[:2] for row in rows] == [["CartPole-v1", "untouched"], ["CartPole-v1", "core-3, ε = 1e-8"]]
+    assert float(rows[1][-1].replace("−", "-")) == pytest.approx(float(rows[1][2]) - float(rows[0][2]), abs=0.011)
 
 
 def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
@@ -205,7 +201,7 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
     page = (tmp_path / "docs" / "ablations.md").read_text()
     (row,) = [x for x in page.split("### CartPole-v1")[1].split("### ")[0].splitlines() if x.startswith("| [core-3]")]
     assert "1, 1 diverged from step" in row
-    (until,) = ablate.load()["core"]["CartPole-v1"]["core-3"].runs
+    (until,) = ablation_tables.load()["core"]["CartPole-v1"]["core-3"].runs
     assert until.steps[-1] <= until.stopped_at < 8192
     assert until.result == until.returns[-100:].mean()
 
@@ -237,7 +233,7 @@ def kept(folder, name, seed, returns, base="abc", made_by="", **more):
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    monkeypatch.setattr(ablate, "RESULTS", tmp_path)
+    monkeypatch.setattr(ablation_tables, "RESULTS", tmp_path)
     return tmp_path
 
 
@@ -247,7 +243,7 @@ def test_differences_are_those_of_runs_with_the_same_seed(results):
         if seed < 6:
             kept(results, "core-3", seed, [0.0] * 50 + [100.0 * seed - 10 - seed] * 100)
             kept(results, "core-8", seed, [0.0] * 50 + [100.0 * seed + (-1) ** seed] * 100)
-    suites = ablate.load()
+    suites = ablation_tables.load()
     cells = suites["core"]["CartPole-v1"]
     assert cells["core-3"].last.tolist() == [-11, -12, -13, -14, -15]
     _, low, high = intervals.mean_interval(cells["core-3"].last)
@@ -269,7 +265,7 @@ def test_a_change_is_compared_with_the_untouched_run_of_its_machine(results):
         kept(results, "core-3", seed, [12.0] * 100)
     kept(results, "", 1, [20.0] * 100, made_by="abc ")
     kept(results, "core-8", 1, [21.0] * 100, beside="CartPole-v1__ppo_numpy__1__abcabc ")
-    cells = ablate.load()["core"]["CartPole-v1"]
+    cells = ablation_tables.load()["core"]["CartPole-v1"]
     assert [cells[name].last.tolist() for name in ("", "core-3", "core-8")] == [[0.0, 0.0], [2.0, 2.0], [1.0]]
     seeds = [row.rpartition(" | ")[2] for row in ablation_tables.results_table(cells).splitlines()[2:]]
     assert seeds == ["2 |", "1, another machine |", "2 |", "1, another machine |"]
@@ -278,7 +274,7 @@ def test_a_change_is_compared_with_the_untouched_run_of_its_machine(results):
 def test_area_is_the_mean_of_the_curve(results):
     kept(results, "", 1, [10.0] * 400)
     kept(results, "core-3", 1, [0.0] * 200 + [10.0] * 200)
-    cells = ablate.load()["core"]["CartPole-v1"]
+    cells = ablation_tables.load()["core"]["CartPole-v1"]
     # 0 up to step 200, rising over 100 episodes, then 10: on average 10 · (50 + 100) / 400
     assert cells["core-3"].area[0] == pytest.approx(10 * 150 / 400 - 10, abs=0.1)
 
@@ -290,7 +286,7 @@ def test_runs_of_fewer_kinds_are_left_out(results, capsys):
         kept(results, "core-3", seed, [2.0] * 100, made_by="mended" if seed < 3 else "older")
     kept(results, "", 4, [5.0] * 200)
     kept(results, "", 5, [5.0] * 100, base="old")
-    cells = ablate.load()["core"]["CartPole-v1"]
+    cells = ablation_tables.load()["core"]["CartPole-v1"]
     assert [run.seed for run in cells[""].runs] == [1, 2, 3]
     assert [run.seed for run in cells["core-3"].runs] == [1, 2]
     assert cells["core-3"].last.tolist() == [1.0, 1.0]
@@ -298,11 +294,10 @@ def test_runs_of_fewer_kinds_are_left_out(results, capsys):
 
 
 def test_words_for_differences():
-    assert ablate.in_words(np.array([1.0, 2.0])) == "+1.50", "too few seeds for an interval"
-    assert [ablate.number(x) for x in (-0.001, 12.34, -1234.5, 99.96)] == ["0.00", "+12.3", "−1234", "+100.0"]
-    found = [
-        ablate.seen_in(np.array(x, float)) for x in ([1, 2, 3, 4, 5], [-1, -2, -3, -4, -5], [-1, 0, 2, 3, 4], [1, 2])
-    ]
+    assert ablation_tables.in_words(np.array([1.0, 2.0])) == "+1.50", "too few seeds for an interval"
+    assert [ablation_tables.number(x) for x in (-0.001, 12.34, -1234.5, 99.96)] == ["0.00", "+12.3", "−1234", "+100.0"]
+    samples = ([1, 2, 3, 4, 5], [-1, -2, -3, -4, -5], [-1, 0, 2, 3, 4], [1, 2])
+    found = [ablation_tables.seen_in(np.array(sample, float)) for sample in samples]
     assert found == ["better", "worse", "no difference seen", ""]
 
 
