@@ -11,6 +11,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from command_line import UserError
@@ -152,7 +153,12 @@ def _run_of_row(row: dict, steps: np.ndarray, returns: np.ndarray) -> Run:
 def _row(run: Run, collection: str) -> dict:
     """A run as a row of runs.parquet."""
     table = f"ablations/{run.ablation['suite']}" if collection == "ablations" else f"episodes/{run.exp_name}"
-    row = {"run": run.name, "collection": collection, "table": table, "release": run.release or release()}
+    row: dict[str, Any] = {
+        "run": run.name,
+        "collection": collection,
+        "table": table,
+        "release": run.release or release(),
+    }
     row["end"] = run.end
     row["stopped_at"] = -1 if run.stopped_at is None else run.stopped_at
     for name in PLAIN:

@@ -16,7 +16,7 @@ def spread(results: list[float]) -> str:
     """Mean ± standard deviation over seeds, of one seed the number alone."""
     if len(results) == 1:
         return signed(results[0])
-    return f"{signed(np.mean(results))} ± {np.std(results, ddof=1):.2f}"
+    return f"{signed(float(np.mean(results)))} ± {np.std(results, ddof=1):.2f}"
 
 
 def between(low: float, high: float) -> str:

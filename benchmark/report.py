@@ -209,8 +209,8 @@ def draw_curves(
         spreads = curves.std(axis=0, ddof=1)
         panel.fill_between(grid, mean - spreads, mean + spreads, color=color, alpha=0.25, linewidth=0)
     elif len(runs) >= LEAST_SEEDS:
-        places = np.unique(np.linspace(0, POINTS - 1, BAND_POINTS).astype(int))
-        places = [place for place in places if np.isfinite(mean[place])]  # where all have begun
+        wanted = np.unique(np.linspace(0, POINTS - 1, BAND_POINTS).astype(int))
+        places = [place for place in wanted if np.isfinite(mean[place])]  # where all have begun
         intervals = np.array([mean_interval(curves[:, place]) for place in places]).reshape(-1, 3)
         panel.fill_between(grid[places], intervals[:, 1], intervals[:, 2], color=color, alpha=0.25, linewidth=0)
     elif len(runs) > 1:

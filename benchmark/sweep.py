@@ -132,12 +132,12 @@ def grid_points(grid: list[str]) -> dict[str, list[str]]:
             raise UserError(f"--grid {axis}: write an option and its values, once, as in learning-rate=1e-3,3e-4")
         axes[option] = grid_values(axis, values)
     points = {}
-    for values in itertools.product(*axes.values()):
-        name = "_".join(f"{option}={named(value)}" for option, value in zip(axes, values))
+    for point in itertools.product(*axes.values()):
+        name = "_".join(f"{option}={named(value)}" for option, value in zip(axes, point))
         if name in points:
             raise UserError(f"--grid: two of its points would be called {name}; leave one out")
         points[name] = []
-        for option, value in zip(axes, values):
+        for option, value in zip(axes, point):
             points[name] += grid_words(option, value)
     return points
 

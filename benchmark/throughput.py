@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import psutil
@@ -245,7 +246,7 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
     envs = sb3_envs(arguments, workers)
     same = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "seed")
     batch_size = arguments["num_envs"] * arguments["num_steps"]
-    algorithm = PPO
+    algorithm: type = PPO
     policy = "CnnPolicy" if len(envs.observation_space.shape) > 1 else "MlpPolicy"
     network = {}
     if args.script in WITH_MEMORY:
@@ -315,7 +316,7 @@ def measure_parts(script: str, typed: str, updates: int) -> dict[str, float]:
         return time.perf_counter()
 
     sys.path.insert(0, str(ROOT / "cleanrl"))
-    module = importlib.import_module(script)
+    module: Any = importlib.import_module(script)  # its classes are replaced below
     if not hasattr(module.Agent, "get_action_and_value"):
         raise UserError(f"--profile: {script}.py has no torch; profile another script")
     words = words_of("--arguments", typed)
@@ -324,7 +325,7 @@ def measure_parts(script: str, typed: str, updates: int) -> dict[str, float]:
     args = tyro.cli(module.Args, args=[*words, "--total-timesteps", str(total)])
     clocks = []
 
-    class VectorEnv(module.VectorEnv):
+    class TimedVectorEnv(module.VectorEnv):
         def step(self, actions):
             begin = time.perf_counter()
             result = super().step(actions)
@@ -332,7 +333,7 @@ def measure_parts(script: str, typed: str, updates: int) -> dict[str, float]:
                 clocks[0].has_stepped(clocks[0].add("environment", begin))
             return result
 
-    class Agent(module.Agent):
+    class TimedAgent(module.Agent):
         def get_action_and_value(self, *inputs):
             begin = synchronized()
             clocks[0].acts(begin)
@@ -351,7 +352,7 @@ def measure_parts(script: str, typed: str, updates: int) -> dict[str, float]:
         clocks[0].acts(now)
         seconds.append(now - clocks[0].begin)
 
-    module.VectorEnv, module.Agent, module.train = VectorEnv, Agent, timed_train
+    module.VectorEnv, module.Agent, module.train = TimedVectorEnv, TimedAgent, timed_train
     with tempfile.TemporaryDirectory(prefix="throughput-") as folder, contextlib.redirect_stdout(sys.stderr):
         os.chdir(folder)
         module.main(args)
@@ -476,7 +477,7 @@ def launch_rows(speeds: dict) -> list[list[str]]:
 # ---------------------------------------------------------------------------------------------------------- The program
 def filled_in(args: Args) -> Args:
     """The arguments with the script's DEFAULTS where neither --arguments nor --against is typed."""
-    filled = {"arguments": args.arguments or "", "processes": 1}
+    filled: dict[str, Any] = {"arguments": args.arguments or "", "processes": 1}
     if args.arguments is None and args.against is None:
         filled |= DEFAULTS.get(args.script, {})
     if args.processes is not None:

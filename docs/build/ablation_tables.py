@@ -140,7 +140,7 @@ def result_rows(cells: dict[str, Cell]) -> list[list[str]]:
         if runs:
             results = [run.result for run in runs]
             numbers = np.mean(results), np.median(results), np.mean([area(run) for run in runs])
-            rows.insert(0, ["untouched", "", *[signed(x) for x in numbers], f"{len(runs)}{where}"])
+            rows.insert(0, ["untouched", "", *[signed(float(x)) for x in numbers], f"{len(runs)}{where}"])
     return [["", "in its place", "last 100 episodes", "its median", "area under the curve", "seeds"], *rows]
 
 

@@ -35,12 +35,15 @@ def start(*words, fake="", **options):
     return subprocess.Popen([sys.executable, ROOT / "benchmark" / "sweep.py", *command, *words], **pipes | options)
 
 
-def run(*words, status=0, **options):
-    """Types a sweep and waits for its end, which must be `status`; returns its stdout and stderr."""
-    process = start(*words, **options)
-    stdout, stderr = process.communicate(timeout=120)
-    assert process.returncode == status and "Traceback" not in stderr, (stdout, stderr)
-    return stdout, stderr
+@pytest.fixture
+def run(tool_here):
+    """A sweep of fake_ppo.py with these options of its own, in this process; its exit status must be `status`. Returns
+    its stdout and stderr."""
+
+    def call(*words, fake="", status=0):
+        return tool_here(sweep, "--command", f"python fake_ppo.py {fake}", *words, status=status)
+
+    return call
 
 
 def runs():
@@ -67,7 +70,7 @@ def alive(pid):
 # ------------------------------------------------------------------------------------------------------ Kills and stops
 
 
-def test_a_killed_sweep_goes_on_and_trains_nothing_twice():
+def test_a_killed_sweep_goes_on_and_trains_nothing_twice(run):
     """The kernel tells its runs, which save a checkpoint; the same command, typed at once, waits for them."""
     Path("hold").touch()
     words = ["--env-ids", "A", "B", "--num-seeds", "2", "--workers", "2"]
@@ -83,7 +86,7 @@ def test_a_killed_sweep_goes_on_and_trains_nothing_twice():
     assert len(runs()) == 4 and len(updates()) == len(set(updates())) == 4 * 20
 
 
-def test_ctrl_c_saves_every_run_and_the_same_command_goes_on():
+def test_ctrl_c_saves_every_run_and_the_same_command_goes_on(run):
     Path("hold").touch()
     words = ["--env-ids", "A", "B", "C", "--num-seeds", "1", "--workers", "2"]
     process = start(*words, fake="--hold 0", start_new_session=True)
@@ -117,7 +120,7 @@ def test_a_second_ctrl_c_ends_a_run_that_does_not_stop():
 # ----------------------------------------------------------------------------------------------------- Recognizing runs
 
 
-def test_done_runs_are_recognized_and_left_as_they_are():
+def test_done_runs_are_recognized_and_left_as_they_are(run):
     run(*ONE)
     before = {path: path.stat().st_mtime_ns for path in Path().glob("runs/*__*/**/*")}
     stdout, _ = run(*ONE)
@@ -155,7 +158,7 @@ def test_runs_that_go_on_when_their_script_is_edited_end_first():
     assert "A seed 1: failed" in stdout and "B seed 1: done" in stdout
 
 
-def test_other_arguments_and_another_version_are_other_runs(tool_here):
+def test_other_arguments_and_another_version_are_other_runs(tool_here, run):
     def status_of(fake=""):
         return tool_here(sweep, *ONE, "--status", "--command", f"python fake_ppo.py {fake}", status=None)[0]
 
@@ -171,7 +174,7 @@ def test_other_arguments_and_another_version_are_other_runs(tool_here):
     assert len(runs()) == 2
 
 
-def test_a_run_that_a_break_ended_is_done():
+def test_a_run_that_a_break_ended_is_done(run):
     stdout, _ = run(*ONE, fake="--early")
     assert "done, by a break in update 10" in stdout and stdout.splitlines()[-1] == "1 done"
     stdout, _ = run(*ONE, fake="--early")
@@ -179,21 +182,21 @@ def test_a_run_that_a_break_ended_is_done():
     assert "1,000 (50%)" in run(*ONE, "--status", fake="--early")[0]
 
 
-def test_a_run_that_diverged_stays_as_it_is():
+def test_a_run_that_diverged_stays_as_it_is(run):
     for _ in range(2):
         stdout, stderr = run(*ONE, fake="--diverge", status=1)
         assert "diverged, in update 10" in stderr and stdout.splitlines()[-1] == "1 diverged"
     assert len(updates()) == 9 and len(runs()) == 1
 
 
-def test_a_run_that_has_ended_needs_no_checkpoint():
+def test_a_run_that_has_ended_needs_no_checkpoint(run):
     run(*ONE)
     for path in runs()[0].glob("checkpoints/*"):
         path.unlink()
     assert run(*ONE)[0].splitlines()[-1] == "1 done" and len(updates()) == 20
 
 
-def test_a_run_without_an_end_goes_on_even_from_its_first_checkpoint():
+def test_a_run_without_an_end_goes_on_even_from_its_first_checkpoint(run):
     run(*ONE)
     (folder,) = runs()
     (folder / "end.json").write_text('{"end": "who')  # as if writing had been cut off
@@ -203,7 +206,7 @@ def test_a_run_without_an_end_goes_on_even_from_its_first_checkpoint():
     assert "resumed from update 0" in run(*ONE)[0] and len(runs()) == 1
 
 
-def test_the_furthest_of_several_folders_goes_on():
+def test_the_furthest_of_several_folders_goes_on(run):
     run(*ONE)
     (folder,) = runs()
     (folder / "end.json").unlink()
@@ -215,7 +218,7 @@ def test_the_furthest_of_several_folders_goes_on():
     assert [sweep.last_checkpoint(one) for one in (folder, newer)] == [20, 2]
 
 
-def test_a_folder_that_has_ended_comes_before_one_with_a_later_checkpoint(tool_here):
+def test_a_folder_that_has_ended_comes_before_one_with_a_later_checkpoint(tool_here, run):
     run(*ONE)
     (folder,) = runs()
     cut_off = shutil.copytree(folder, folder.with_name("A__fake_ppo__1__9"))
@@ -234,7 +237,7 @@ def test_two_sweeps_at_once_share_the_runs():
     assert len(runs()) == 6 and len(updates()) == len(set(updates())) == 6 * 20
 
 
-def test_a_run_that_was_started_by_hand_is_waited_for():
+def test_a_run_that_was_started_by_hand_is_waited_for(run):
     Path("hold").touch()
     variables = os.environ | {"OMP_NUM_THREADS": "1"}
     by_hand = subprocess.Popen([sys.executable, "fake_ppo.py", "--hold", "0", "--seed", "1"], env=variables)
@@ -250,7 +253,7 @@ def test_a_run_that_was_started_by_hand_is_waited_for():
 # ------------------------------------------------------------------------------------------------------------- Failures
 
 
-def test_a_run_that_fails_does_not_stop_the_others_and_is_resumed_by_the_same_command():
+def test_a_run_that_fails_does_not_stop_the_others_and_is_resumed_by_the_same_command(run):
     words = ["--env-ids", "Unknown", "A", "B", "--num-seeds", "1"]
     stdout, stderr = run(*words, fake="--crash", status=1)
     assert stdout.splitlines()[-1] == "3 failed"
@@ -263,7 +266,7 @@ def test_a_run_that_fails_does_not_stop_the_others_and_is_resumed_by_the_same_co
     assert len(runs()) == 2 and logs()["A__fake_ppo__1"].count("# 2") == 2
 
 
-def test_a_run_that_cannot_start_leaves_the_others_alone():
+def test_a_run_that_cannot_start_leaves_the_others_alone(run):
     (job,) = sweep.make_jobs(sweep.Args(env_ids=["A"], command="python fake_ppo.py", num_seeds=1))
     job.log.mkdir(parents=True)  # in place of a full disk, on which a log can't be opened either
     stdout, _ = run("--env-ids", "A", "B", "--num-seeds", "1", "--workers", "2", status=1)
@@ -285,7 +288,7 @@ def test_an_error_of_the_sweep_itself_leaves_no_run_behind(monkeypatch):
 # ----------------------------------------------------------------------------------------------------- The command line
 
 
-def test_a_grid_is_every_combination_of_its_values():
+def test_a_grid_is_every_combination_of_its_values(run):
     words = ["--env-ids", "A", "--num-seeds", "2", "--grid", "x=0.3,0.4", "exact_resume=true,false"]
     assert run(*words, "--left")[0] == "0,1,2,3,4,5,6,7\n"
     run(*words, "--task", "2")  # as in a job array
@@ -310,7 +313,7 @@ def test_values_of_a_grid_may_be_json():
 
 @pytest.mark.parametrize("options, workers", [([], 1), (["--workers", "2"], 2), (["--threads", "3"], None)])
 @pytest.mark.parametrize("slurm", [None, 8])
-def test_cores_are_shared_out(options, workers, slurm, monkeypatch):
+def test_cores_are_shared_out(options, workers, slurm, monkeypatch, run):
     if slurm:
         monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(slurm))
     run(*ONE, *options)
@@ -373,8 +376,9 @@ def test_a_bug_of_the_sweep_keeps_its_traceback(tool_here, monkeypatch):
 
 
 def test_a_script_that_cannot_be_read_as_typed():
-    stdout, stderr = run(*ONE, "--command", "python toy.py", status=2)
-    assert not stdout and stderr.startswith("sweep.py: error: ") and stderr.count("\n") == 1
+    process = start(*ONE, "--command", "python toy.py")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2 and not stdout and stderr.startswith("sweep.py: error: ") and stderr.count("\n") == 1
 
 
 def test_shell_scripts_are_sweeps_of_their_scripts(tmp_path, monkeypatch):
