@@ -3,8 +3,8 @@ PYTHON := python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 
-.PHONY: train watch test check test-oldest test-newest test-details test-changes test-site test-gpu test-slurm \
-	test-docker test-environments results gallery docs lock clean
+.PHONY: train watch test check test-oldest test-newest test-scripts test-details test-changes test-site test-gpu \
+	test-slurm test-docker test-environments results gallery docs lock clean
 
 train: .venv/train
 	$(BIN)/python cleanrl/ppo.py --env-id CartPole-v1
@@ -16,8 +16,9 @@ watch: .venv/train
 test: .venv/test
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-# For the loop of a change: lint, the agreement of the copies, and the quick tests
+# For the loop of a change: lint, types, the agreement of the copies, and the quick tests
 check: .venv/test
+	$(BIN)/python -m mypy
 	$(call CHECKS,$(BIN))
 
 define CHECKS
@@ -41,6 +42,11 @@ test-oldest test-newest: test-%: | .venv/bin/python
 	$(UV) --no-deps -r requirements-procgen.txt
 	$(call CHECKS,.venv/$*/bin)
 	.venv/$*/bin/python -m pytest -q tests/short_trainings.py
+
+# What the scripts do, without the tools and the pages: for another Python
+test-scripts: .venv/test
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore=tests/tools --ignore=tests/test_docs.py \
+		--ignore=tests/test_readme.py --ignore=tests/test_conformance.py --ignore=tests/test_build_it.py
 
 # For each detail: its tests pass, and fail on a copy of the repository in which a diff of benchmark/ablations takes it out
 test-details: .venv/test

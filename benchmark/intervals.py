@@ -59,17 +59,17 @@ def _interval(statistic, *samples) -> tuple[float, float, float]:
     (Hesterberg 2015, "What Teachers Should Know About the Bootstrap", section 5.3)."""
     from scipy.stats import bootstrap, norm, t
 
-    samples = [np.asarray(sample, dtype=float) for sample in samples]
-    value = float(statistic(*samples, axis=-1))
-    counts = np.array([len(sample) for sample in samples])
-    if counts.min() < LEAST_SEEDS or not np.isfinite(np.concatenate(samples)).all():
+    arrays = [np.asarray(sample, dtype=float) for sample in samples]
+    value = float(statistic(*arrays, axis=-1))
+    counts = np.array([len(sample) for sample in arrays])
+    if counts.min() < LEAST_SEEDS or not np.isfinite(np.concatenate(arrays)).all():
         return value, -np.inf, np.inf
-    errors = np.array([sample.var(ddof=1) / len(sample) for sample in samples])  # squared standard errors
+    errors = np.array([sample.var(ddof=1) / len(sample) for sample in arrays])  # squared standard errors
     if errors.sum() == 0:
         return value, value, value
-    biased = sum(sample.var() / len(sample) for sample in samples)  # what the bootstrap has in their place
+    biased = sum(sample.var() / len(sample) for sample in arrays)  # what the bootstrap has in their place
     freedom = errors.sum() ** 2 / (errors**2 / (counts - 1)).sum()
     outside = norm.cdf(-t.ppf(0.975, freedom) * np.sqrt(errors.sum() / biased))
-    found = bootstrap(samples, statistic, method="percentile", vectorized=True, rng=np.random.default_rng(1))
+    found = bootstrap(arrays, statistic, method="percentile", vectorized=True, rng=np.random.default_rng(1))
     low, high = np.percentile(found.bootstrap_distribution, [100 * outside, 100 * (1 - outside)])
     return value, float(low), float(high)

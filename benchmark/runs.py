@@ -57,7 +57,7 @@ def defaults(script: Path) -> dict:
         if not isinstance(node, ast.ClassDef) or node.name != "Args":
             continue
         for one in node.body:
-            if isinstance(one, ast.AnnAssign) and one.value is not None:
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.value is not None:
                 with contextlib.suppress(ValueError):  # what is computed, such as exp_name
                     found[one.target.id] = ast.literal_eval(one.value)
     return found

@@ -358,7 +358,7 @@ class Sweep:
         cores = int(os.environ.get("SLURM_CPUS_PER_TASK", cores))
         self.threads = threads or max(1, cores // workers)
         self.stops = stops
-        self.edited = None  # a script that is another version by now, so that no further run of it begins
+        self.edited: Path | None = None  # a script that is another version by now, so that no run of it begins
 
     def run(self) -> None:
         """Returns when every job is done or failed, or when the sweep was stopped."""

@@ -150,9 +150,11 @@ def check_options(script: Script):
         if getattr(top, "name", "") not in ("check_arguments", "check_device"):
             read |= {node.attr for node in ast.walk(top) if isinstance(node, ast.Attribute)}
     for top in script.tree.body:
-        if getattr(top, "name", "") == "Args":
+        if isinstance(top, ast.ClassDef) and top.name == "Args":
             for node in top.body:
-                if isinstance(node, ast.AnnAssign) and node.target.id not in read | {"debug"}:  # which shows tracebacks
+                if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+                    continue
+                if node.target.id not in read | {"debug"}:  # which shows tracebacks
                     yield f"the option {node.target.id} changes nothing"
 
 
@@ -185,7 +187,7 @@ def check_style(script: Script):
     for node in ast.walk(script.tree):
         excluded = excluded_construct(node)
         if excluded and node not in tests:
-            yield f"line {node.lineno}: {excluded}"
+            yield f"line {getattr(node, 'lineno', '?')}: {excluded}"
 
 
 def excluded_construct(node: ast.AST) -> str | None:

@@ -48,8 +48,9 @@ def run(adapter: str) -> tuple[str, dict]:
         file = Path(folder) / "results.json"
         uv = ["uv", "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
         packages = ["--with", "torch==2.13.0", "--with", "gymnasium", "--with", LIBRARIES[adapter]]
-        check = ["python", FOLDER / "check.py", "--adapter", FOLDER / "adapters" / f"{adapter}.py", "--json", file]
-        subprocess.run([*uv, *packages, *check], env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
+        check = [FOLDER / "check.py", "--adapter", FOLDER / "adapters" / f"{adapter}.py", "--json", file]
+        words = [*uv, *packages, "python", *map(str, check)]
+        subprocess.run(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False)
         if not file.is_file():
             raise UserError(f"{adapter}: the check gave no results; it says why above", status=1)
         whole = json.loads(file.read_text("utf-8"))

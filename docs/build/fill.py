@@ -127,7 +127,7 @@ def lines_of(script: str, name: str, folder: str = "cleanrl") -> list[int]:
     """The lines of a file with a detail's tag, or the one with a definition, `ppo_loss` or `Agent.get_action`."""
     lines = source(script, folder).splitlines()
     numbers = [number for number, line in enumerate(lines, 1) if f"[{name}]" in line.partition("#")[2]]
-    nodes = tree(script, folder).body
+    nodes: list = tree(script, folder).body
     if not numbers:
         for part in name.split("."):
             found = [node for node in nodes if getattr(node, "name", None) == part]
@@ -248,8 +248,8 @@ def fill_pages(pages: list[Path]) -> int:
 
 
 if __name__ == "__main__":
-    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    argparse.ArgumentParser(**options).parse_args()  # --help
+    formatter = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=formatter).parse_args()  # --help
     count = fill_pages([ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
     for what in missing:
         print(what, file=sys.stderr)

@@ -4,6 +4,7 @@ import json
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from runs import Run
@@ -31,7 +32,7 @@ SCRIPT = textwrap.dedent(
     print_nothing = True
     '''
 )
-USUAL = {
+USUAL: dict[str, Any] = {
     "exp_name": "ppo", "seed": 1, "env_id": "Toy-v0", "total_timesteps": 1000, "num_envs": 4, "num_steps": 16,
     "learning_rate": 2.5e-4, "checkpoints": None, "num_threads": 1,
 }  # fmt: skip
