@@ -48,7 +48,7 @@ LEAST_UPDATES = 3  # in a measurement
 PROFILED = 5  # updates of a profile, after the first one
 PARTS = ("update", "environment", "acting", "copies", "learning")  # of a profile
 SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of Procgen's rollout as one minibatch of the usual size
-DEFAULTS = {  # where neither --arguments nor --against is typed
+DEFAULTS: dict[str, dict[str, Any]] = {  # where neither --arguments nor --against is typed
     "ppo_atari": {"arguments": "--precision bf16", "against": ""},
     "ppo_atari_lstm": {"arguments": "--precision bf16", "against": ""},
     "ppo_atari_envpool": {"arguments": "--precision bf16 --env-threads 2", "against": "--env-threads 2"},
@@ -284,7 +284,7 @@ class Clock:
         self.parts = dict.fromkeys(("environment", "acting", "learning"), 0.0)
         self.taken = 0
         self.begin = time.perf_counter()  # of what counts
-        self.rollout_end = None
+        self.rollout_end: float | None = None
 
     def add(self, part: str, begin: float) -> float:
         now = time.perf_counter()

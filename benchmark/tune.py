@@ -28,9 +28,8 @@ import numpy as np
 import sweep
 import tyro
 from command_line import UserError, one_line_errors, print_table, with_values
-from intervals import difference_interval
-from pages import between
-from runs import identity, last_step, planned_steps
+from report import variant_cells
+from runs import Run, identity, last_step, planned_steps, run_of_folder
 
 with one_line_errors():
     import optuna
@@ -83,7 +82,7 @@ def read_space(args: Args, job: sweep.Job) -> dict[str, distributions.BaseDistri
     left = {name: distribution(name, x) for name, x in space.items() if name.replace("_", "-") not in options}
     if not left:
         raise UserError(f"--space {args.space}: has nothing for {job.script.name} that the command leaves open")
-    firsts = {name: x.choices[0] if hasattr(x, "choices") else x.low for name, x in left.items()}
+    firsts = {name: getattr(x, "choices", [getattr(x, "low", None)])[0] for name, x in left.items()}
     make_jobs(args, firsts, 1, 1)  # raises if the script has no such option
     return left
 
@@ -254,15 +253,9 @@ def describe(trial: FrozenTrial) -> str:
     return f"trial {trial.number}: {trial.state.name.lower()} ({result}) {' '.join(typed(trial.params))}"
 
 
-def mean_of(results: list[float]) -> float:
-    """The mean of the runs in which an episode ended; NaN if there is none."""
-    ended = [result for result in results if not math.isnan(result)]
-    return float(np.mean(ended)) if ended else math.nan
-
-
 def confirm(args: Args, best: list[FrozenTrial]) -> None:
     """Runs the defaults and the best trials on seeds that no trial had, and shows how they differ. A run that diverges
-    counts with the episodes that it had; one without any is left out of the means, and there is no interval then."""
+    counts with the episodes that it had; one without any is left out."""
     fresh = 1 + args.num_seeds
     candidates = {"defaults": make_jobs(args, {}, fresh, args.confirm)}
     for trial in best:
@@ -271,20 +264,15 @@ def confirm(args: Args, best: list[FrozenTrial]) -> None:
     status = sweep.make_runs(jobs, args.workers)
     if any(job.state not in ("done", "diverged") for job in jobs):
         raise SystemExit(status)
-    header = ["environment", "hyperparameters", "mean return", "diverged", "no episode ended"]
-    rows = [[*header, "more than the defaults", "95% interval"]]
-    for env_id in args.env_ids:
-        defaults = [result_of(job) for job in candidates["defaults"] if job.env_id == env_id]
-        for name, candidate in candidates.items():
-            own = [job for job in candidate if job.env_id == env_id]
-            results = [result_of(job) for job in own]
-            diverged = sum(job.state == "diverged" for job in own)
-            left_out = sum(math.isnan(result) for result in results)
-            difference = mean_of(results) - mean_of(defaults)
-            _, low, high = difference_interval(defaults, results, paired=False)
-            counts = [str(diverged), str(left_out)]
-            rows.append([env_id, name, f"{mean_of(results):.2f}", *counts, f"{difference:.2f}", between(low, high)])
-    print_table(rows, f"{args.confirm} fresh seeds")
+    variants: dict[str, dict[str, list[Run]]] = {env_id: {} for env_id in args.env_ids}
+    for name, candidate in candidates.items():
+        for job in candidate:
+            run = run_of_folder(sweep.matching_runs(job)[-1])
+            if len(run.returns):
+                variants[job.env_id].setdefault(name, []).append(run)
+            else:
+                print(f"{name}, {job.name}: no episode ended; it is left out")
+    print_table(variant_cells(variants), f"{args.confirm} fresh seeds")
 
 
 # ---------------------------------------------------------------------------------------------------------- The command

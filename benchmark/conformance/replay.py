@@ -56,6 +56,7 @@ class Replay:
         self.kind = "discrete" if record["kind"] == "pictures" else record["kind"]
         self.hyper = record["hyper"]
         self.steps = record["steps"]
+        self.inputs_known = True  # whether see() was told what the network saw
         self.has_lstm = "lstm.weight_ih" in record["initial"]
         self.N, self.T, self.U = self.hyper["num_envs"], self.hyper["num_steps"], self.hyper["updates"]
         # Steps of the optimizer in an epoch and in a rollout: as they were done, where that is regular

@@ -71,7 +71,7 @@ class Returns(StrEnum):
     ONE_STEP = "one step's"
 
 
-GAE_SWITCHES = {
+GAE_SWITCHES: dict[str, list] = {
     "time limits": list(TimeLimits),
     "true ends": list(TrueEnds),
     "trace": list(Trace),
@@ -169,7 +169,7 @@ class LogProb(StrEnum):
     SOFTMAX_TWICE = "of a softmax of the softmax"  # of a categorical one: probabilities are taken for logits
 
 
-UPDATE_SWITCHES = {
+UPDATE_SWITCHES: dict[str, list] = {
     "advantages": list(Advantages),
     "policy loss": list(PolicyLoss),
     "value loss": list(ValueLoss),
@@ -205,7 +205,7 @@ class Statistics(StrEnum):
     PER_ENVIRONMENT = "per environment"
 
 
-STATISTICS_SWITCHES = {
+STATISTICS_SWITCHES: dict[str, list] = {
     "update": list(Update),
     "clip": [10.0, np.inf, 5.0],
     "first count": [1e-4, 0.0, 1.0],
@@ -270,7 +270,7 @@ class Order(StrEnum):
 MIXED_UP_WITH_OBSERVATIONS = (Order.OBSERVATIONS_BY_ENVIRONMENT, Order.OBSERVATIONS_BY_TIME)  # all but advantages too
 
 
-TRAINING_SWITCHES = {
+TRAINING_SWITCHES: dict[str, list] = {
     "rewards": list(Rewards),
     "LSTM": list(Lstm),
     "late resets": list(LateResets),

@@ -35,7 +35,11 @@ HARMLESS = {
         ("squared_error = (value - mb.returns).square()", "squared_error = (mb.returns - value) ** 2"),
     ],
 }  # fmt: skip
-TURN_ON = {"plus-1": {"bootstrap_truncated": True}, "aux-1": {"anneal_clip": True}, "aux-3": {"target_kl": 0.015}}
+TURN_ON: dict[str, dict] = {
+    "plus-1": {"bootstrap_truncated": True},
+    "aux-1": {"anneal_clip": True},
+    "aux-3": {"target_kl": 0.015},
+}
 SIZES = {"num_envs": 3, "num_steps": 6, "minibatches": 2, "epochs": 2, "updates": 24, "gamma": 0.9, "clip_coef": 0.1}
 
 

@@ -16,7 +16,7 @@ from switches import GAE_SWITCHES, NORMALIZATIONS, STATISTICS_SWITCHES, UPDATE_S
 
 FILE = Path(__file__).parent / "vectors.json"
 OF_MINIBATCHES = [how for how, rule in NORMALIZATIONS.items() if rule.over == "minibatch"]
-VARIANTS = {  # the switches that a function can show
+VARIANTS: dict[str, dict] = {  # the switches that a function can show
     "gae": GAE_SWITCHES,
     "update": UPDATE_SWITCHES | {"advantages": OF_MINIBATCHES, "Adam's ε": [1e-5, 1e-8, 1e-7]},
     "evaluate_actions": {"log-prob": UPDATE_SWITCHES["log-prob"]},

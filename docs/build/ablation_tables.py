@@ -305,6 +305,6 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    argparse.ArgumentParser(**options).parse_args()  # --help
+    formatter = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=formatter).parse_args()  # --help
     report()

@@ -190,7 +190,7 @@ def speed_bars(folder: Path) -> None:
 ALL = (cartpole_curve, build_it_curve, other_curves, recipe_curves, speed_bars)
 
 if __name__ == "__main__":
-    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    argparse.ArgumentParser(**options).parse_args()  # --help
+    formatter = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=formatter).parse_args()  # --help
     for draw in ALL:
         draw(DOCS / "images")

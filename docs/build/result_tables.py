@@ -261,7 +261,7 @@ def rebuild() -> None:
 
 
 if __name__ == "__main__":
-    options = {"description": __doc__, "formatter_class": argparse.RawDescriptionHelpFormatter}
-    argparse.ArgumentParser(**options).parse_args()  # --help
+    formatter = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=formatter).parse_args()  # --help
     with one_line_errors():
         rebuild()

@@ -78,8 +78,9 @@ def test_the_best_is_found_and_confirmed_on_fresh_seeds(tool_here):
     assert confirmed == {(seed, value) for seed in "23456" for value in values}
     for trial in three:
         gain = 10.5 * (0.6 - abs(trial.params["x"] - 0.3))  # the fake has no noise
-        interval = f"[{gain:.2f}, {gain:.2f}]".replace("-", "−")
-        assert re.search(rf"trial {trial.number} .* {gain:.2f} +│ {re.escape(interval)}", stdout)
+        shown = f"{gain:.2f}".replace("-", "−")
+        interval = f"[{shown}, {shown}]"
+        assert re.search(rf"trial {trial.number} .* {shown} +│ {re.escape(interval)}", stdout)
     made = len(updates())
     stdout, _ = tool_here(tune, *typed(trials=5))  # typed again it does nothing anew
     assert len(updates()) == made and "5 of 5 trials are complete" in stdout
@@ -117,10 +118,12 @@ def test_runs_that_diverge_are_counted_where_the_best_are_confirmed(tool_here):
     Path("space.toml").write_text("x = [0.2]\n")
     stdout, _ = tool_here(tune, *typed("--space", "space.toml", trials=2, confirm=5))
     rows = [line.split("│") for line in stdout.splitlines() if line.startswith("│")]
-    shown = [[cell.strip() for cell in row[2:-1]] for row in rows]
+    defaults, trial = ([cell.strip() for cell in row[2:-1]] for row in rows)
     mean = -0.1 * (3 * 10.5 + 16) / 4  # the one that diverged had its first 9 updates
-    assert shown[0] == ["defaults", "-6.30", "0", "0", "0.00", "[0.00, 0.00]"]
-    assert shown[1] == ["trial 0", f"{mean:.2f}", "2", "1", f"{mean + 6.3:.2f}", "–"]
+    assert defaults[:2] == ["defaults", "−6.30 ± 0.00"] and defaults[-2:] == ["5 seeds", "–"]
+    assert trial[0] == "trial 0" and trial[1].startswith(f"{mean:.2f} ± ".replace("-", "−"))
+    assert trial[-2:] == ["4 seeds, 1 diverged", f"{mean + 6.3:.2f}"]  # of so few there is no interval
+    assert "trial 0, A seed 4: no episode ended; it is left out" in stdout
 
 
 # ---------------------------------------------------------------------------------------------------------------- Kills
