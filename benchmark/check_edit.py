@@ -527,15 +527,15 @@ class Watch:
 
     def compare_passing(self) -> str:
         """Whether the agent sees what environments return, and they get the actions that it returns."""
-        for what, receiver in (("observations", "agent"), ("actions", "environments")):
+        for what, receiver in (("observations", "the agent gets"), ("actions", "the environments get")):
             in_training = ("rollout", what) in self.changed
             in_play = ("play", what) in self.changed
             if in_training and in_play:
                 raise NotCompared(f"both train and Player change {what}")
             if in_training:
-                return f"train changes {what} before the {receiver} get them, and --evaluate doesn't"
+                return f"train changes {what} before {receiver} them, and --evaluate doesn't"
             if in_play:
-                return f"Player changes {what} before the {receiver} get them, and train doesn't"
+                return f"Player changes {what} before {receiver} them, and train doesn't"
             for phase, who in (("rollout", "train"), ("play", "Player")):
                 if (phase, what) not in self.passed:
                     raise NotCompared(f"{who} doesn't act by Agent.{' or '.join(ACTING)}, and VectorEnv.step")
