@@ -36,7 +36,7 @@ import numpy as np
 UPDATES = 6  # by default
 SIZES = {"num_envs": 8, "num_steps": 32, "checkpoints": 3, "num_threads": 1}
 TIME_LIMIT = 20  # steps of an episode, so that some end in each rollout
-FRAME_LIMIT = 60  # the same where pictures are seen: Atari games skip 4 frames a step, and up to 30 at the start
+FRAME_LIMIT = 60  # the same in frames: Gymnasium's Atari games skip 4 a step, and up to 30 at the start
 TOLERANCE = 1e-3  # of log-probs, entropies and values: networks round differently in batches of other sizes
 CHANGING = ("seconds", "log_sizes", "args", "path")  # what two equal runs have of their own in a checkpoint
 ACTING = ("get_action_and_value", "get_action")  # methods of Agent that draw actions, the second one without torch
@@ -104,13 +104,7 @@ def read_options(module, words: list[str]) -> list[str]:
     """The words, and a short time limit if the environments take one and have none of their own. Ends as the script
     does if it doesn't have these options."""
     args = make_args(module, words, UPDATES)
-    try:
-        envs = module.VectorEnv(args, 1)
-        sees_pictures = len(getattr(envs, "observation_space", envs).shape) > 2
-        envs.close()
-    except Exception:  # training says why; a simulator on a GPU has no spaces
-        sees_pictures = False
-    limit = {"max_episode_steps": FRAME_LIMIT if sees_pictures else TIME_LIMIT}
+    limit = {"max_episode_steps": FRAME_LIMIT if getattr(module, "PICTURES", False) else TIME_LIMIT}
     limited = json.dumps({**limit, **json.loads(args.env_kwargs)})
     try:
         envs = module.VectorEnv(replace(args, env_kwargs=limited), 1)
