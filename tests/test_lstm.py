@@ -136,8 +136,27 @@ def test_the_lstms_weights_are_orthogonal_its_biases_and_first_state_zero(script
     for weight in (agent.lstm.weight_ih_l0, agent.lstm.weight_hh_l0):  # (64, 64), (64, 16)
         torch.testing.assert_close(weight.T @ weight, torch.eye(weight.shape[1]), rtol=0, atol=1e-5)
     assert not agent.lstm.bias_ih_l0.any() and not agent.lstm.bias_hh_l0.any()
+    gains = {agent.network[0]: 2**0.5, agent.actor: 0.01, agent.critic[4]: 1.0}
+    for layer, gain in {**gains, agent.critic[0]: 2**0.5, agent.critic[2]: 2**0.5}.items():
+        assert layer.weight.norm().item() == pytest.approx(gain * min(layer.weight.shape) ** 0.5, rel=1e-5)
+        assert not layer.bias.any()
     first = agent.initial_state(3)
     assert first.shape == (2, 3, 16) and not first.any() and not first.requires_grad
+
+
+def test_log_prob_and_entropy_are_those_of_the_policys_distribution(script):
+    agent = new_agent(script, scale=0.3)
+    actions = torch.from_numpy(np.stack([SPACES[script].sample() for _ in range(5)]))
+    obs, state, dones = torch.randn(5, 3), torch.randn(2, 5, 16), torch.zeros(5)
+    log_prob, entropy, _ = agent.evaluate_actions(obs, actions, state, dones)
+    hidden, _ = agent.step(obs, state, dones)
+    outputs = agent.actor(hidden)
+    if script is ppo_lstm:
+        distribution = torch.distributions.Categorical(logits=outputs)
+    else:
+        distribution = torch.distributions.Independent(torch.distributions.Normal(outputs, agent.log_std.exp()), 1)
+    torch.testing.assert_close(log_prob, distribution.log_prob(actions))
+    torch.testing.assert_close(entropy, distribution.entropy())
 
 
 # ------------------------------------------------------------------------------------------------ lstm-3: the sequences
