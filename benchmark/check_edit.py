@@ -820,7 +820,7 @@ def check_async(script: Path, folder: Path, words: list[str], updates: int, own:
     for vectorization in ("sync", "async"):
         sizes = {"vectorization": vectorization}
         rows.append(read_metrics(in_process(script, folder / vectorization, train, words, updates, sizes)))
-    difference = different_rows(*rows, own)
+    difference = different_rows(rows[0], rows[1], own)
     return f"with --vectorization async, {difference}" if difference else ""
 
 

@@ -273,13 +273,13 @@ def shortened(run: Run, steps: int) -> Run:
     """The run as it was at this step; if it ended earlier, with how it ended."""
     ended = run.steps <= steps
     if run.total < steps or not ended.any():
-        first = f"{run.steps[0]:,.0f}"
-        raise UserError(f"--steps {steps}: {run.name} has {run.total:,}, and its first episode ended at {first}")
+        first_end = f"{run.steps[0]:,.0f}"
+        raise UserError(f"--steps {steps}: {run.name} has {run.total:,}, and its first episode ended at {first_end}")
     had_ended = run.stopped_at is not None and run.stopped_at < steps
     end = run.end if had_ended else "whole"
     seconds = None if run.seconds is None else run.seconds[ended]
-    first = {"steps": run.steps[ended], "returns": run.returns[ended], "seconds": seconds}
-    return replace(run, end=end, first_steps=steps, **first)
+    steps_of, returns_of = run.steps[ended], run.returns[ended]
+    return replace(run, end=end, first_steps=steps, steps=steps_of, returns=returns_of, seconds=seconds)
 
 
 def compared_runs(pattern: str, args: Compare) -> dict[str, list[Run]]:

@@ -229,8 +229,8 @@ def all_tables(tables: dict[str, list[Row]], compared: dict[str, dict]) -> dict[
     """Every table that a page can have, by its name."""
     speeds = read_json("speed.json")
     text = {"summary": summary_table(tables)}
-    for name, (header, *rows) in {"speed": speed_rows(speeds), "launch": launch_rows(speeds)}.items():
-        text[name] = markdown(header, rows)
+    for name, (header, *cells) in {"speed": speed_rows(speeds), "launch": launch_rows(speeds)}.items():
+        text[name] = markdown(header, cells)
     text["growth"] = growth_table(read_json("growth.json"))
     for exp_name, rows in tables.items():
         header, *cells = result_cells(rows)
