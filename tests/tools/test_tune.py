@@ -123,7 +123,7 @@ def test_runs_that_diverge_are_counted_where_the_best_are_confirmed(tool_here):
     assert defaults[:2] == ["defaults", "−6.30 ± 0.00"] and defaults[-2:] == ["5 seeds", "–"]
     assert trial[0] == "trial 0" and trial[1].startswith(f"{mean:.2f} ± ".replace("-", "−"))
     assert trial[-2:] == ["4 seeds, 1 diverged", f"{mean + 6.3:.2f}"]  # of so few there is no interval
-    assert "trial 0, A seed 4: no episode ended; it is left out" in stdout
+    assert "trial 0, A x=0.2 seed 4: no episode ended; it is left out" in stdout
 
 
 # ---------------------------------------------------------------------------------------------------------------- Kills
