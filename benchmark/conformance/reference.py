@@ -339,6 +339,19 @@ def features(weights, x):
     return (np.tanh(outputs), inputs) if inputs else (x, inputs)
 
 
+def has_own_critic(weights) -> bool:
+    """Whether the value function sees the observations beside an LSTM's outputs; then its loss doesn't change the
+    LSTM."""
+    if "lstm.weight_hh" not in weights:
+        return False
+    return weights["value.0.weight"].shape[1] != weights["lstm.weight_hh"].shape[1]
+
+
+def critic_inputs(weights, observations, outputs):
+    """What the value function sees: an LSTM's outputs (..., H), or with a critic of its own the observations too."""
+    return np.concatenate([observations, outputs], -1) if has_own_critic(weights) else outputs
+
+
 def values_of(weights, x):
     """Of observations, or of an LSTM's outputs, (..., D)."""
     rows, _ = features(weights, x.reshape(-1, x.shape[-1]))
@@ -347,7 +360,7 @@ def values_of(weights, x):
 
 def evaluate(weights, batch, kind, how=LogProb.SUM):
     """Log-probs, entropies and values (M,) of a batch, with what the backward pass needs. A batch with a `state` (2, n,
-    H) is a sequence through an LSTM."""
+    H) is a sequence through an LSTM; one with `raw` observations has an LSTM's outputs in place of them."""
     x, kept = batch["observations"], None
     if "state" in batch:
         sequences = x.reshape(*batch["dones"].shape, -1)
@@ -355,7 +368,8 @@ def evaluate(weights, batch, kind, how=LogProb.SUM):
         x = states[:, 0].reshape(len(x), -1)
     x, shared_inputs = features(weights, x)
     outputs, policy_inputs = forward(weights, "policy", x)
-    values, value_inputs = forward(weights, "value", x)
+    seen_by_critic = critic_inputs(weights, batch.get("raw", batch["observations"]), x)
+    values, value_inputs = forward(weights, "value", seen_by_critic)
     if kind == "gaussian":
         log_prob, entropy, *derivatives = gaussian(outputs, weights["log_std"], batch["actions"], how)
     else:
@@ -379,7 +393,8 @@ def backpropagate(weights, batch, kind, seen, by_log_prob, by_entropy, by_value)
         by_outputs = by_outputs + by_entropy[:, None] * others[0]
     of_policy, by_features = backward(weights, "policy", seen.inputs["policy"], by_outputs)
     of_value, by_value_features = backward(weights, "value", seen.inputs["value"], by_value[:, None])
-    by_features = by_features + by_value_features
+    if not has_own_critic(weights):
+        by_features = by_features + by_value_features
     gradients |= of_policy | of_value
     if seen.inputs["shared"]:
         by_shared = by_features * (1 - seen.features**2)

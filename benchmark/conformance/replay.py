@@ -193,9 +193,12 @@ class Replay:
         if self.has_lstm:
             inputs, finals, _, _ = self.through_lstm(u, lstm)
         rows = inputs[:-1].reshape(self.N * self.T, -1)
-        batch = {"observations": rows, "actions": self.rollout_actions(u, order)}
+        batch = {"observations": rows, "raw": self.rollout_inputs(u), "actions": self.rollout_actions(u, order)}
         batch |= self.of_space(u, slice(None), {"masks": Masks.USED})
         log_probs = reference.evaluate(weights, batch, self.kind, log_prob).log_prob
+        if self.has_lstm:
+            inputs = reference.critic_inputs(weights, self.inputs[u], inputs)
+            finals = reference.critic_inputs(weights, self.final_inputs[u], finals)
         values = reference.values_of(weights, inputs)
         return log_probs, values[:-1], reference.values_of(weights, finals), values[-1]
 

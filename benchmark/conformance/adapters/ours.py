@@ -19,15 +19,17 @@ def watched(agent_class, own, spies):
             own.update({name: numbers(parameter) for name, parameter in self.named_parameters()})
             if not hasattr(self, "network"):
                 return
+            has_own_critic = hasattr(self, "lstm") and isinstance(self.critic, torch.nn.Sequential)
             for name, part in list(self.named_children()):
                 if isinstance(part, torch.nn.Sequential):
                     setattr(self, name, torch.nn.Flatten())
-            width = envs.observation_space.shape[0]
+            obs_dim = envs.observation_space.shape[0]
+            width = obs_dim
             if hasattr(self, "lstm"):
-                self.lstm = torch.nn.LSTM(width, 8)
+                self.lstm = torch.nn.LSTM(obs_dim, 8)
                 width = 8
             self.actor = torch.nn.Linear(width, self.actor.out_features)
-            self.critic = torch.nn.Linear(width, 1)
+            self.critic = torch.nn.Linear(obs_dim + width if has_own_critic else width, 1)
 
         def evaluate_actions(self, obs, actions, *more):
             spies[0].actions = actions
