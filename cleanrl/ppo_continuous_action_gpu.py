@@ -108,7 +108,7 @@ def make_envs(args: Args, num_envs: int):
         return Pendulum(num_envs, args.device, **options)
     if ":" not in args.env_id:
         raise UserError("is neither Pendulum nor my_file:MyEnvs; docs/simulators.md has files for other simulators")
-    module, name, *task = args.env_id.split(":")
+    module, name, *task = args.env_id.split(":", 2)
     return getattr(importlib.import_module(module), name)(num_envs, args.device, *task, **options)
 
 
