@@ -419,8 +419,8 @@ def train(args: Args, run: "Run") -> None:
             scaled = envs.scale_rewards(rewards, ends) if args.norm_reward else rewards
             scaled = cross_time_limits(scaled, values, final_values, truncated, args)
             advantages, returns = compute_gae(scaled, values, dones, next_value, next_done, args.gamma, args.gae_lambda)
-            if args.norm_adv == "rollout":
-                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)  # [plus-5] as in rsl_rl
+            if args.norm_adv == "rollout":  # [plus-5] normalized once, as in rsl_rl
+                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         b_obs = obs.flatten(0, 1)  # (T, N, D) to (B, D)
         b_actions = actions.flatten(0, 1)
         batch = Batch(b_obs, b_actions, log_probs.flatten(), values.flatten(), advantages.flatten(), returns.flatten())

@@ -24,7 +24,7 @@ from runs import script_args
 
 ORDER = (
     "ppo", "ppo_multidiscrete", "ppo_lstm", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_lstm",
-    "ppo_continuous_action_numpy", "ppo_atari",
+    "ppo_continuous_action_numpy", "ppo_continuous_action_gpu", "ppo_atari",
     "ppo_atari_visual", "ppo_atari_lstm", "ppo_atari_envpool", "ppo_atari_multigpu", "ppo_atari_multigpu_envpool",
     "ppo_procgen",
 )  # fmt: skip
@@ -38,6 +38,7 @@ METRICS = {
     "charts/episodic_length": "their length in steps",
     "charts/reward": "mean reward per step, as the agent sees it (clipped or scaled); exists even if no episode ends",
     "charts/SPS": "environment steps per second of training so far, without checkpoints and videos",
+    "charts/time_limits": "share of time limits among the ends of episodes; 0 if all are true ends",
     "charts/learning_rate": "Adam's step size",
     "losses/policy_loss": "the clipped objective, negated",
     "losses/value_loss": "half of the squared error of the values",
