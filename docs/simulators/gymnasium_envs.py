@@ -7,6 +7,7 @@ Gymnasium alone, ppo_continuous_action.py is the better script. The last observa
 """
 
 import math
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -14,9 +15,10 @@ import torch
 
 
 class Gymnasium:
-    def __init__(self, num_envs: int, device: str, env_id: str, **options):
-        same_step = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
-        self.vector = gym.make_vec(env_id, num_envs, "sync", same_step, disable_env_checker=True, **options)
+    def __init__(self, num_envs: int, device: str, env_id: str, /, **options):
+        make_one = partial(gym.make, env_id, disable_env_checker=True, **options)
+        same_step = gym.vector.AutoresetMode.SAME_STEP
+        self.vector = gym.vector.SyncVectorEnv([make_one] * num_envs, autoreset_mode=same_step)
         observations = self.vector.single_observation_space
         self.actions = self.vector.single_action_space
         if not isinstance(observations, gym.spaces.Box) or not isinstance(self.actions, gym.spaces.Box):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import scripted
@@ -11,8 +12,12 @@ FOLDER = Path(__file__).parents[3] / "cleanrl"
 NAMES = sorted(path.stem for path in FOLDER.glob("ppo*.py"))
 ALSO = {"epochs": "update_epochs", "minibatches": "num_minibatches"}  # the scripts' names for them
 NO_ARGUMENTS = ("updates", "annealed", "adam_eps")
+SIMULATORS = FOLDER.parent / "docs" / "simulators"  # ppo_continuous_action_gpu.py runs Gymnasium by a file of these
+NOT_NORMALIZED = {"norm_obs": False, "norm_reward": False, "time_limits": "none"}  # of that script
+BOOTSTRAPPED = ("time limits", TimeLimits.BOOTSTRAPPED)
 WANTED = {
-    "bootstrap_truncated": ("time limits", TimeLimits.BOOTSTRAPPED),
+    "bootstrap_truncated": BOOTSTRAPPED,
+    "time_limits": BOOTSTRAPPED,
     "anneal_clip": ("clip range", ClipRange.ANNEALED),
 }
 
@@ -44,6 +49,12 @@ class Run:
     def log(self, metrics): ...
 
 
+def without_trial(log):
+    """A log without the step that ppo_continuous_action_gpu.py tries first, and the reset after it if an episode ended."""
+    begins = 3 if log[2][0] == log[3][0] == "reset" else 2
+    return log[begins:]
+
+
 def train(name, script, keep, options):
     """Trains a loaded script with scripted.HYPER's numbers or those among the options. Returns a part of its record."""
     kind = kind_of(name)
@@ -53,12 +64,22 @@ def train(name, script, keep, options):
     elif kind != "pictures":
         hyper["learning_rate"] = 0.02  # its own networks
     hyper |= {key: options[key] for key in options if key in hyper}
-    environment = {"kind": kind, "num_envs": hyper["num_envs"], "outliers": kind == "gaussian"}
+    is_gpu = name == "ppo_continuous_action_gpu"  # its statistics change at other moments than the replay's
+    normalizes = kind == "gaussian" and not is_gpu
+    environment = {"kind": kind, "num_envs": hyper["num_envs"], "outliers": normalizes}
     arguments = {ALSO.get(key, key): x for key, x in (options | hyper).items() if key not in NO_ARGUMENTS}
     total = hyper["num_envs"] * hyper["num_steps"] * hyper["updates"]
-    args = script.Args(env_id="Scripted-v0", env_kwargs=json.dumps(environment), total_timesteps=total, **arguments)
+    env_id = "Scripted-v0"
+    if is_gpu:
+        sys.path.append(str(SIMULATORS))
+        env_id = f"gymnasium_envs:Gymnasium:{env_id}"
+        arguments = NOT_NORMALIZED | arguments
+    args = script.Args(env_id=env_id, env_kwargs=json.dumps(environment), total_timesteps=total, **arguments)
     scripted.makers()  # forgets what was logged before
     script.train(args, Run(hyper["updates"], keep))
     wanted = dict(WANTED[key] for key in options if key in WANTED)
-    record = {"kind": kind, "hyper": hyper, "logs": scripted.logs(), "options": wanted}
-    return record | ({"normalizes": "observations and rewards"} if kind == "gaussian" else {})
+    logs = scripted.logs()
+    if is_gpu:
+        logs = [without_trial(log) for log in logs]
+    record = {"kind": kind, "hyper": hyper, "logs": logs, "options": wanted}
+    return record | ({"normalizes": "observations and rewards"} if normalizes else {})

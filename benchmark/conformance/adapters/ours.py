@@ -8,6 +8,10 @@ NAME = "this project's torch scripts"
 MINE = [name for name in our_scripts.NAMES if "numpy" not in name and our_scripts.kind_of(name) != "pictures"]
 OPTIONS = {"record": {name: {"name": name} for name in MINE}}
 OPTIONS["record"]["ppo --bootstrap-truncated"] = {"name": "ppo", "bootstrap_truncated": True}
+OPTIONS["record"]["ppo_continuous_action_gpu --time-limits final"] = {
+    "name": "ppo_continuous_action_gpu",
+    "time_limits": "final",
+}
 
 
 def watched(agent_class, own, spies):
