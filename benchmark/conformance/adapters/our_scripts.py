@@ -50,7 +50,7 @@ class Run:
 
 
 def without_trial(log):
-    """A log without the step that ppo_continuous_action_gpu.py tries first, and the reset after it if an episode ended."""
+    """A log without the step that ppo_continuous_action_gpu.py tries first, and the reset that may follow."""
     begins = 3 if log[2][0] == log[3][0] == "reset" else 2
     return log[begins:]
 
