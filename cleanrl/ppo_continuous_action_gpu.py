@@ -99,8 +99,7 @@ class Args:
 # step: its observation is the first of the next episode, and its row of final_obs is the last of this one. The other
 # rows of final_obs are the observations. It is None if the simulator loses it. Actions are not bounded. Optional are
 #   actor_columns, critic_columns: slices of the D columns, if policy and critic observe different things
-#   ages (N,), the steps of the episodes so far, and max_episode_steps, for --stagger
-#   close()
+#   ages (N,), the steps of the episodes so far, and max_episode_steps, for --stagger; and close()
 def make_envs(args: Args, num_envs: int):
     """The simulator. This is the place to change for another one, if --env-id my_file:MyEnvs isn't enough."""
     options = json.loads(args.env_kwargs)
@@ -384,7 +383,7 @@ def train(args: Args, run: "Run") -> None:
     values = torch.zeros((T, N), device=device)
     final_values = torch.zeros((T, N), device=device)
     rewards = torch.zeros((T, N), device=device)
-    dones = torch.zeros((T, N), device=device)
+    dones = torch.zeros((T, N), device=device)  # dones[t]: obs[t] is the first of an episode
     truncated = torch.zeros((T, N), device=device, dtype=torch.bool)
     episodes = torch.zeros((T, 2, N), device=device)
 
@@ -442,6 +441,7 @@ def train(args: Args, run: "Run") -> None:
                     for group in optimizer.param_groups:
                         group["lr"].mul_(factor).clamp_(1e-5, 1e-2)
                 optimizer.step()
+                # Metrics may be numbers, or tensors with a gradient
                 logged.append({name: torch.as_tensor(x, device=device).detach() for name, x in mb_metrics.items()})
             epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[epoch_start:]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3] early stop

@@ -69,9 +69,7 @@ def mean_advantages(mode: str, limit: int, gae_lambda: float, values: np.ndarray
     """The mean advantage (K,) in each state that the script's own functions return for these values: 0 at the fixed
     point, where learning ends."""
     args = ppo.Args(time_limits=mode, gamma=GAMMA)
-    states = (
-        torch.arange(STATES) + torch.arange(limit + 1)[:, None]
-    ) % STATES  # (T + 1, N)
+    states = (torch.arange(STATES) + torch.arange(limit + 1)[:, None]) % STATES  # (T + 1, N)
     rewards = (states[:-1] == 0).double()
     truncated = torch.zeros(limit, STATES, dtype=torch.bool)
     truncated[-1] = True
