@@ -79,6 +79,19 @@ test-environments: .venv/test
 	$(PYTHON) -m venv .venv/others && .venv/others/bin/python -m pip install --disable-pip-version-check --quiet uv
 	$(BIN)/python tests/other_environments.py
 
+.PHONY: test-simulators
+# The files of docs/simulators for MuJoCo Playground, brax and mjlab, on a CPU, each in a virtual environment of its own
+test-simulators: .venv/playground/done .venv/mjlab/done
+	.venv/playground/bin/python -m pytest --noconftest -rs tests/simulators.py -k jax
+	.venv/mjlab/bin/python -m pytest --noconftest -rs tests/simulators.py -k mjlab
+
+# Without what they depend on: mjlab would bring a torch for CUDA 13
+.venv/%/done: tests/requirements-%.txt | .venv/bin/python
+	$(PYTHON) -m venv .venv/$*
+	.venv/$*/bin/python -m pip install --disable-pip-version-check --quiet torch==2.13.0
+	.venv/$*/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -r $<
+	touch $@
+
 # Rebuilds every table and picture of the pages from benchmark/results and benchmark/agents
 results: .venv/test
 	$(BIN)/python docs/build/result_tables.py

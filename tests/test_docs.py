@@ -92,6 +92,8 @@ def small(argv: list[str]) -> list[str]:
         if "--num-envs" not in flags:
             argv = [*argv, "--num-envs", "2"]
         argv = [*argv, "--no-capture-video", "--num-threads", "1"]
+    if argv[0].endswith("_gpu.py"):
+        argv = [*argv, "--num-envs", "8"]
     sizes = "--num-steps 16 --num-minibatches 2 --update-epochs 1 --checkpoints 1 --total-timesteps 128"
     return [*argv, *sizes.split()]
 

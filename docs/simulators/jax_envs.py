@@ -76,13 +76,14 @@ class JaxEnvs:
 
 
 class Playground(JaxEnvs):
-    """options: of Playground's config, say {"impl": "jax"}."""
+    """options: of the task's config, say {"impl": "jax"} or {"episode_length": 500}."""
 
     def __init__(self, num_envs: int, device: str, task: str, **options):
         from mujoco_playground import registry, wrapper
 
         config = registry.get_default_config(task)
-        env = registry.load(task, config_overrides=options)
+        config.update(options)
+        env = registry.load(task, config=config)
         reset = wrapper.BraxAutoResetWrapper
         super().__init__(env, reset, num_envs, device, config.episode_length, config.action_repeat)
 
