@@ -6,6 +6,7 @@ import pytest
 import torch
 from every_script import SCRIPTS
 from helpers import SCRIPT, assert_resumes, assert_same_logs, assert_same_state, checkpoints, run, state
+from test_continuous_gpu import Run
 
 SMALL = {"device": "cuda", "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "total_timesteps": 256}  # 4 updates
 
@@ -28,6 +29,32 @@ def test_a_run_repeats_bit_for_bit_and_goes_on_on_a_cpu(name, tmp_path, monkeypa
     assert_resumes(script, one, 2)
     script.main(script.Args(resume=str(one), device="cpu", total_timesteps=320))
     assert checkpoints(one) == [2, 4, 5]
+
+
+def test_no_update_of_the_script_for_simulators_waits_for_the_gpu():
+    """From the first step of a rollout to the log; the first update makes the optimizer's state."""
+    script = importlib.import_module("ppo_continuous_action_gpu")
+
+    class Watched(Run):
+        def updates(self):
+            for update, fresh_episodes in super().updates():
+                torch.cuda.set_sync_debug_mode("default" if update == 1 else "error")
+                yield update, fresh_episodes
+
+        def note(self, *rollout):
+            torch.cuda.set_sync_debug_mode("default")
+
+    arguments = {"num_envs": 4096, "num_steps": 24, "total_timesteps": 4096 * 24 * 3, "adaptive_kl": 0.01}
+    args = script.Args(**arguments, device="cuda", norm_adv="rollout", env_kwargs='{"max_episode_steps": 10}')
+    run = Watched(args)
+    try:
+        script.train(args, run)
+        torch.cuda.set_sync_debug_mode("error")
+        with pytest.raises(RuntimeError):
+            torch.ones(1, device="cuda").item()  # it does notice
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(run.logs) == 3
 
 
 def test_two_processes_share_a_gpu(tmp_path):
