@@ -331,6 +331,10 @@ def test_values_at_time_limits_are_the_equations_solution(mode, gae_lambda):
     values = time_limits.fixed_point(mode, 5, gae_lambda)
     np.testing.assert_allclose(time_limits.mean_advantages(mode, 5, gae_lambda, values), 0, atol=1e-12)
     assert np.abs(time_limits.mean_advantages(mode, 5, gae_lambda, values + 0.1)).min() > 1e-4
+    if gae_lambda == 0:  # as the page says: a smaller discount, or an environment that sometimes stands still
+        step = np.roll(np.eye(10), 1, axis=1)
+        leads_to = {"none": 0.8 * step, "before": 0.8 * step + 0.2 * np.eye(10)}.get(mode, step)
+        np.testing.assert_allclose(values, np.linalg.solve(np.eye(10) - 0.99 * leads_to, np.eye(10)[0]))
     true = time_limits.fixed_point("final", 5, 0.0)
     assert abs(true.mean() - 10) < 1e-9
     if mode == "none":

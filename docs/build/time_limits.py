@@ -97,6 +97,23 @@ def ring_table() -> str:
     return markdown(header, rows)
 
 
+def draw_ring(path: Path) -> None:
+    """The values of the ring's states by mode, for limits of 5 and 50 steps."""
+    plt = pictures()
+    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.0), sharey=True)
+    labels = {"none": "none", "before": "before", "final": "final and drop: the true values"}
+    for ax, limit in zip(axes, (5, 50)):
+        for mode, label in labels.items():
+            style = "--" if mode == "before" else "-"
+            ax.plot(range(STATES), fixed_point(mode, limit, 0.0), style, label=label)
+        ax.set_title(f"cut after {limit} steps", fontsize=10)
+        ax.set_xlabel("state")
+        ax.set_ylim(0, 12)
+    axes[0].set_ylabel("value")
+    axes[1].legend(fontsize=9, loc="lower right")
+    save_picture(figure, path)
+
+
 # -------------------------------------------------------------------------------------------------------- The trainings
 class Corridor:
     """A place from 0 to 1. A step moves by up to 0.01 and costs 0.3 times the square of the action; from 0.9 on, each
@@ -220,27 +237,45 @@ def train_all(task: str, seeds: list[int]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- The page
+ABOUT = {
+    "Corridor": "In *Corridor*, each step beyond 0.9 pays 1 and each move costs a little, so that only an agent that "
+    "looks further than 20 steps moves there.",
+    "Pendulum": "In *Pendulum*, the built-in one, it takes longer than 25 steps to swing up.",
+}
+PICTURE = "![Mean returns by what follows a time limit](../benchmark/results/time_limits.svg)"
+
+
 def returns_of(task: str, mode: str) -> list[float]:
     rows = [row for row in kept_rows() if row["task"] == task and row["time_limits"] == mode]
     return [float(row["mean_return"]) for row in rows]
 
 
-def trained_table() -> str:
-    """Markdown: the returns of each seed, by task and mode."""
-    tasks = [task for task in TASKS if returns_of(task, "final")]
+def trained() -> list[str]:
+    """The tasks of which there are trainings."""
+    return [task for task in TASKS if returns_of(task, "final")]
+
+
+def trained_part() -> str:
+    """Markdown: the returns of each seed, by task and mode, and the picture; without trainings, that there are none."""
+    tasks = trained()
+    if not tasks:
+        return "There are no trainings with this release yet.\n"
     header = ["what follows a time limit"]
     for task in tasks:
-        header.append(f"{task}: limit {TASKS[task]['limit']}, played for {TASKS[task]['long_limit']}")
+        sizes = TASKS[task]
+        header.append(f"{task}: limit {sizes['limit']}, played for {sizes['long_limit']}")
     rows = []
     for mode, what in MODES.items():
         cells = [", ".join(f"{x:.0f}".replace("-", "−") for x in returns_of(task, mode)) for task in tasks]
         rows.append([f"{what} (`{mode}`)", *cells])
-    return markdown(header, rows)
+    about = [ABOUT[task] for task in tasks]
+    about.append("Each number is the mean return of 256 episodes of one seed:")
+    return "\n".join(about) + f"\n\n{markdown(header, rows)}\n{PICTURE}\n"
 
 
 def draw(path: Path) -> None:
     """A point for each seed, by task and mode."""
-    tasks = [task for task in TASKS if returns_of(task, "final")]
+    tasks = trained()
     plt = pictures()
     figure, axes = plt.subplots(1, len(tasks), figsize=(4.2 * len(tasks), 3.2), squeeze=False)
     for ax, task in zip(axes[0], tasks):
@@ -267,8 +302,10 @@ def main() -> None:
     else:
         page = blocks.ROOT / "docs" / "how-an-episode-ends.md"
         blocks.fill(page, "ring", ring_table())
-        blocks.fill(page, "time-limits", trained_table())
-        draw(RESULTS / "time_limits.svg")
+        blocks.fill(page, "time-limits", trained_part())
+        draw_ring(RESULTS / "time_limits_ring.svg")
+        if trained():
+            draw(RESULTS / "time_limits.svg")
 
 
 if __name__ == "__main__":
