@@ -251,7 +251,7 @@ def measure_brax(num_envs: int, clock: Clock) -> dict:
             num_updates_per_batch=5,
             learning_rate=1e-3,
             normalize_observations=True,
-            num_evals=3,  # it compiles before the second one, from which on it is measured
+            num_evals=4,  # it compiles before the second one and before the third, from which on it is measured
             run_evals=False,
             clipping_epsilon=0.2,
             network_factory=functools.partial(
@@ -263,12 +263,12 @@ def measure_brax(num_envs: int, clock: Clock) -> dict:
             log_training_metrics=False,
             policy_params_fn=note_step,
         )
-        first_step, begin = next(mark for mark in marks if mark[0] > 0)
+        first_step, begin = marks[-2]
         last_step, end = marks[-1]
         return rates(last_step - first_step, begin, end)
 
-    seen = train_for(8)
-    return train_for(max(8, int(2 * clock.seconds * seen["steps_per_second"] / (num_envs * STEPS))))
+    seen = train_for(12)
+    return train_for(max(12, int(3 * clock.seconds * seen["steps_per_second"] / (num_envs * STEPS))))
 
 
 MEASURES = {
