@@ -15,9 +15,9 @@
     python cleanrl/ppo_continuous_action_gpu.py --evaluate runs/RUN
 
 Parent: ppo_continuous_action.py. Changes: (1) environments take and return tensors on the device, and the host waits
-for it only to log, once in each update; (2) the agent normalizes observations, by statistics that change between
-updates, and rewards are scaled after the rollout; (3) time limits are bootstrapped by default; (4) the learning rate
-can follow the policy's KL divergence; (5) thousands of environments, short rollouts; no videos.
+for it only to log; (2) the agent normalizes observations, by statistics that change between updates, and rewards are
+scaled after the rollout; (3) time limits are bootstrapped by default; (4) the learning rate can follow the policy's KL
+divergence; (5) thousands of environments, short rollouts; no videos.
 Details: core-1 to core-13, cont-1 to cont-9, aux-1 (--anneal-clip), aux-3 (--target-kl), plus-1 to plus-6.
 """
 
@@ -48,8 +48,9 @@ class Args:
     resume: str | None = None  # run folder to continue from its last checkpoint
     evaluate: str | None = None  # run folder or checkpoint to evaluate instead of training
     episodes: int = 64  # episodes that --evaluate plays, all at once
+    longest_episode: int = 30_000  # steps after which an episode of --evaluate is cut
     deterministic: bool = False  # let --evaluate take the most probable actions instead of drawing them
-    debug: bool = False  # show the traceback if the environments can't be made
+    debug: bool = False  # show the traceback of a mistake, too
     # environment
     env_id: str = "Pendulum"  # Pendulum, or your class: my_file:MyEnvs, or my_file:MyEnvs:TASK with a first argument
     env_kwargs: str = "{}"  # arguments of the environments as JSON, say '{"max_episode_steps": 100}'
@@ -91,13 +92,12 @@ class Args:
 
 
 # --------------------------------------------------------------------------------------------------------- Environments
-# N environments on a device. The script uses of them
-#   num_envs, obs_dim, action_dim: the numbers N, D and A
+# N environments on a device. The script uses of them num_envs, obs_dim and action_dim, which are N, D and A, and
 #   reset(seed) -> observations (N, D)
 #   step(actions (N, A)) -> observations (N, D), rewards (N,), terminated (N,), truncated (N,), final_obs (N, D) or None
-# All are float32, but terminated and truncated, which are bool. An environment whose episode ends is reset in the same
-# step: its observation is the first of the next episode, and its row of final_obs is the last of this one. The other
-# rows of final_obs are the observations. It is None if the simulator loses it. Actions are not bounded. Optional are
+# All are float32, but terminated and truncated, which are bool. Actions are not bounded. What ends is reset in the same
+# step: its observation is the first of the next episode, and its row of final_obs the last of this one. Elsewhere, the
+# two are equal. final_obs is None if the simulator loses the last observations. Optional are
 #   actor_columns, critic_columns: slices of the D columns, if policy and critic observe different things
 #   ages (N,), the steps of the episodes so far, and max_episode_steps, for --stagger; and close()
 def make_envs(args: Args, num_envs: int):
@@ -472,6 +472,7 @@ import shlex
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from contextlib import ExitStack, suppress
@@ -483,11 +484,13 @@ from torch.utils.tensorboard import SummaryWriter
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it to repeat bit for bit
 warnings.filterwarnings("ignore", ".*-v4 is out of date")  # Gymnasium says so of the ids with published results
 
-LONGEST_EPISODE = 30_000  # steps after which an evaluation gives up
 LONGEST_UNSAVED = 600  # seconds of training after which an interim checkpoint is saved
+ENTRIES = (  # of a checkpoint, besides the states of kept objects
+    "script args update global_step seconds is_interim built recent_returns columns log_sizes path".split()
+)
 RANGES = [  # names of options, and their smallest and largest value
     (["total_timesteps", "num_envs", "num_steps", "num_minibatches", "update_epochs"], 1, sys.maxsize),
-    (["num_threads", "checkpoints", "episodes"], 1, sys.maxsize),
+    (["num_threads", "checkpoints", "episodes", "longest_episode"], 1, sys.maxsize),
     (["seed"], 0, 2**32 - 1),  # numpy's largest
     (["learning_rate", "clip_coef", "ent_coef", "vf_coef", "target_kl", "adaptive_kl"], 0, sys.maxsize),
     (["gamma", "gae_lambda"], 0, 1),
@@ -507,13 +510,11 @@ def open_simulator(args: Args, num_envs: int):
     try:
         simulator = make_envs(args, num_envs)
         check_simulator(simulator, args, num_envs)
-    except Exception as error:  # an unknown id, a missing package: each raises something else
-        if args.debug:
-            raise
-        hint = "" if str(error) else "no message; --debug shows where"
-        what = f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}"
-        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        raise UserError(f"{what}: {kind}{error}{hint}") from error
+    except (Exception, SystemExit) as error:  # an unknown id, a missing package, a call of quit()
+        text = str(error)
+        if not isinstance(error, UserError):
+            text = f"{type(error).__name__}: {text or 'no message'}; --debug shows where"
+        raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
     return simulator
 
 
@@ -585,18 +586,18 @@ def evaluate(checkpoint: dict, args: Args) -> None:
     torch.manual_seed(np.random.SeedSequence([args.seed, 0]).generate_state(1).item())  # 0 is no update's number
     obs = player.reset(torch.randint(2**31, ()).item())
     first = torch.full((2, args.episodes), math.nan)  # of each environment, so that short ones don't count more
-    for _ in range(LONGEST_EPISODE):
+    for _ in range(args.longest_episode):
         obs, _, _, _, _, episodes = player.step(player.act(obs))
         first = torch.where(first.isnan(), episodes.cpu(), first)
         if not first.isnan().any():
             break
-    else:
-        raise UserError(f"an episode has not ended after {LONGEST_EPISODE:,} steps; limit it in make_envs")
+    is_cut = first[0].isnan()  # after --longest-episode steps without an end
+    first = torch.where(is_cut, player.returns_and_lengths.cpu(), first)
     player.close()
-    rows = ["checkpoint,seed,episode,episodic_return,episodic_length"]
-    for number, (episodic_return, length) in enumerate(first.T.tolist(), start=1):
-        rows.append(f"{path.name},{args.seed},{number},{episodic_return},{length:.0f}")
-    print(f"{args.episodes} episodes, mean length {first[1].mean():.1f}")
+    rows = ["checkpoint,seed,episode,episodic_return,episodic_length,is_cut"]
+    for i, (episodic_return, length) in enumerate(first.T.tolist()):
+        rows.append(f"{path.name},{args.seed},{i + 1},{episodic_return},{length:.0f},{int(is_cut[i])}")
+    print(f"{args.episodes} episodes, {is_cut.sum()} of them cut, mean length {first[1].mean():.1f}")
     print(f"mean return {first[0].mean():.2f} ± {first[0].std(correction=0):.2f} of {path}")
     (folder / "evaluation.csv").write_text("\n".join(rows) + "\n", "utf-8")
 
@@ -607,16 +608,18 @@ class Run:
 
     def __init__(self, args: Args, checkpoint: dict | None = None):
         self.args = args
-        self.checkpoint = checkpoint  # the last one, to go on from or to record
+        self.checkpoint = checkpoint  # to go on from; after the first save, only what save notes of the last one
         self.update = checkpoint["update"] if checkpoint else 0
         self.global_step = checkpoint["global_step"] if checkpoint else 0
         self.seconds = checkpoint["seconds"] if checkpoint else 0.0  # of training alone
         self.recent_returns = checkpoint["recent_returns"] if checkpoint else []
         self.columns = checkpoint["columns"] if checkpoint else []  # of metrics.csv, fixed by the first row
+        self.late_metrics = []  # that came after it
         self.episodes = []  # that ended in this update
         self.mean_reward = math.nan  # of all steps in this update
         self.kept = {}
-        self.built = {}  # options of kept optimizers, as train built them
+        self.built = {}  # by name, the options that train built each kept optimizer with
+        self.tracker = None  # Weights & Biases' run
         self.stop_signal = None
         self.last_status = -math.inf
         self.closing = ExitStack()  # what has to be closed at the end
@@ -626,6 +629,8 @@ class Run:
         loads their states here."""
         self.kept.update(objects)
         for name, thing in objects.items():
+            if name in ENTRIES:
+                raise UserError(f"run.keep({name}=...): checkpoints use this name themselves; take another one")
             built = [{**group, "params": None} for group in getattr(thing, "param_groups", [])]
             self.built[name] = built
             if self.checkpoint is None:
@@ -698,7 +703,7 @@ class Run:
         if args.track:
             import wandb
 
-            tracker = wandb.init(
+            self.tracker = wandb.init(
                 project=args.wandb_project_name,
                 entity=args.wandb_entity,
                 name=self.folder.name,
@@ -707,7 +712,8 @@ class Run:
                 config=asdict(args),
                 sync_tensorboard=True,
             )
-            self.closing.callback(tracker.finish)
+            self.closing.callback(self.tracker.finish)
+            self.tracker.log_code(str(self.folder))  # the script's copy
         self.tensorboard = SummaryWriter(str(self.folder), purge_step=self.global_step + 1)
         table = "|name|value|\n|-|-|\n"
         table += "\n".join(f"|{name}|{value}|" for name, value in asdict(args).items())
@@ -760,7 +766,7 @@ class Run:
             "charts/episodic_length": np.mean(lengths or [math.nan]),
             "charts/reward": self.mean_reward,
             "charts/SPS": self.global_step / self.seconds,
-            **{name: float(value) for name, value in metrics.items()},  # may be tensors
+            **{name: float(x.item() if hasattr(x, "item") else x) for name, x in metrics.items()},  # no gradient
         }
         self.episodes = []
         for name, value in row.items():
@@ -769,6 +775,10 @@ class Run:
         if not self.columns:
             self.columns = list(row)
             print(*self.columns, sep=",", file=self.metrics_file)
+        for name in row:
+            if name not in self.columns + self.late_metrics:
+                self.late_metrics.append(name)
+                print(f"note: {name} came after the first update: it is in TensorBoard, not in metrics.csv")
         options = {"restval": math.nan, "extrasaction": "ignore", "lineterminator": "\n"}
         csv.DictWriter(self.metrics_file, self.columns, **options).writerow(row)
         self.metrics_file.flush()
@@ -791,8 +801,9 @@ class Run:
     def save(self, is_interim: bool = False) -> None:
         """Writes a checkpoint, complete or not at all. The next one replaces an interim one."""
         self.tensorboard.flush()
-        os.fsync(self.metrics_file.fileno())  # resuming cuts the logs to what they were
-        os.fsync(self.episodes_file.fileno())
+        for file in (self.metrics_file, self.episodes_file):  # resuming cuts them to what they are now
+            file.flush()
+            os.fsync(file.fileno())
         state = {
             "script": Path(__file__).stem,
             "args": asdict(replace(self.args, resume=None)),
@@ -812,10 +823,10 @@ class Run:
             file.flush()
             os.fsync(file.fileno())
         path.with_suffix(".tmp").replace(path)
-        previous = self.checkpoint
-        self.checkpoint = load_checkpoint(path)  # fails now if it can't be read back
-        if previous and previous["is_interim"]:
-            previous["path"].unlink(missing_ok=True)
+        load_checkpoint(path)  # fails now if it can't be read back
+        if self.checkpoint and self.checkpoint["is_interim"]:
+            self.checkpoint["path"].unlink(missing_ok=True)
+        self.checkpoint = {"path": path, "is_interim": is_interim, "update": self.update, "seconds": self.seconds}
 
 
 def create_run_folder(args: Args) -> Path:
@@ -844,7 +855,11 @@ def load_checkpoint(path: Path) -> dict:
     """The checkpoint in a file, or the last one of a run folder. Runs no code that the file may hold."""
     if path.is_dir():
         files = [file for file in path.glob("checkpoints/*.pt") if file.stem.isdigit()]
-        path = max(files, key=lambda file: int(file.stem), default=path / "checkpoints/*.pt")
+        if not files:
+            scripts = [file.name for file in path.glob("*.py")]  # a run folder has a copy of its own
+            hint = f"this is a run of {scripts[0]}" if scripts else "give a run folder or a checkpoint"
+            raise UserError(f"{path}: has no checkpoints of {Path(__file__).name}; {hint}")
+        path = max(files, key=lambda file: int(file.stem))
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         script = checkpoint["script"]
@@ -862,8 +877,8 @@ def load_state(thing, checkpoint: dict, name: str) -> None:
     try:
         thing.load_state_dict(checkpoint[name])
     except (KeyError, RuntimeError, ValueError) as error:
-        text = f"{checkpoint['path']}: its {name} doesn't fit: {type(error).__name__}: {error}"
-        raise UserError(text) from error
+        text = f"{checkpoint['path']}, which {checkpoint['script']}.py wrote: its {name} doesn't fit"
+        raise UserError(f"{text}: {type(error).__name__}: {error}") from error
 
 
 # ------------------------------------------------------------------------------------------------------- Main
@@ -890,8 +905,17 @@ def check_arguments(args: Args) -> None:
 def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
     """The arguments, and the checkpoint of --resume or --evaluate, whose arguments are the defaults then."""
     typed = sys.argv[1:] if words is None else words
-    devices = {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}  # as CleanRL's users type them
-    words = [devices.get(word, word) for word in typed]
+    words = []
+    for word in typed:  # some are as CleanRL's users, and readers of the article of 2020, type them
+        if word in ("--kle-stop", "--gae"):
+            raise UserError(f"{word}: now --target-kl 0.03 ends an update early, and --gae-lambda 1 leaves out GAE")
+        if word == "False" and words:  # --track False
+            words[-1] = words[-1].replace("--", "--no-", 1)
+        elif word != "True":
+            words.append(word)
+    today = {"--gym-id": "--env-id", "--prod-mode": "--track", "--no-prod-mode": "--no-track"}
+    today |= {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}
+    words = [today.get(word, word) for word in words]
     args = tyro.cli(Args, description=__doc__, args=words)
     if args.resume is None and args.evaluate is None:
         return args, None
@@ -909,6 +933,14 @@ def read_arguments(words: list[str] | None = None) -> tuple[Args, dict | None]:
     return tyro.cli(Args, description=__doc__, args=words, default=saved), checkpoint
 
 
+def without_exit(function, *arguments) -> None:
+    """Calls the function. A package that ends Python in it, with status 0, must not look like a success."""
+    try:
+        function(*arguments)
+    except SystemExit as error:
+        raise UserError(f"something called sys.exit({error.code}); --debug shows where") from error
+
+
 def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     """Trains, resumes or evaluates, as the arguments say. Returns the run folder of a training."""
     if checkpoint is None and (args.resume is not None or args.evaluate is not None):
@@ -923,15 +955,20 @@ def main(args: Args, checkpoint: dict | None = None) -> Path | None:
     torch.use_deterministic_algorithms(args.device == "cuda" and args.torch_deterministic)
     torch.utils.deterministic.fill_uninitialized_memory = False  # it is for finding bugs, and takes time
     if args.evaluate is not None:
-        evaluate(checkpoint, args)
+        without_exit(evaluate, checkpoint, args)
         return None
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("signals reach only the main thread; train there, or in a multiprocessing.Process")
     if checkpoint and "built" not in checkpoint:
         raise UserError("an older version began this run; go on with the copy of the script in its folder")
     if checkpoint and checkpoint["args"].batch_size != args.batch_size:
         raise UserError("--num-envs and --num-steps: their product, which counts updates, cannot change")
+    if checkpoint and checkpoint["args"].env_id != args.env_id:
+        text = f"--resume goes on with --env-id {checkpoint['args'].env_id}; for another one, start a run with"
+        raise UserError(f"{text} load_checkpoint({args.resume!r})['model']: docs/make-it-your-own.md")
     run = Run(args, checkpoint)
     with run.closing:
-        train(args, run)
+        without_exit(train, args, run)
         run.finish()
     return run.folder
 
@@ -942,5 +979,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:  # before a training or in an evaluation
         sys.exit(130)
     except (UserError, filelock.Timeout) as error:  # Timeout: another process trains in this folder
+        if "--debug" in sys.argv:
+            raise
         print(f"{Path(__file__).name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
