@@ -18,6 +18,12 @@ OPTIONS = {
     "ppo_atari_multigpu_envpool": GAMES,
     "ppo_atari_visual": {**PIXELS, "capture_video": False},
     "ppo_continuous_action": {"env_id": "RandomBox-v0"},
+    "ppo_continuous_action_gpu": {
+        "env_id": "Pendulum",
+        "env_kwargs": '{"max_episode_steps": 5}',
+        "device": "cpu",
+        "norm_obs": False,  # its statistics change between updates
+    },
     "ppo_continuous_action_lstm": {"env_id": "RandomBox-v0"},
     "ppo_continuous_action_numpy": {"env_id": "RandomBox-v0"},
     "ppo_lstm": {"env_id": "Random-v0"},

@@ -41,6 +41,7 @@ BATCHED = ["ppo_atari_envpool", "ppo_procgen"]  # their environments are no Gymn
 NONE = {  # why no edit is made in these
     "ppo_numpy": "its edits change gradients too: docs/gradients-by-hand.md",
     "ppo_continuous_action_numpy": "as ppo_numpy",
+    "ppo_continuous_action_gpu": "where it isn't ppo_continuous_action's, the edits' lines are other ones",
     "ppo_atari_multigpu_envpool": "its text is that of ppo_atari_multigpu and ppo_atari_envpool",
 }
 SCRIPTS = {

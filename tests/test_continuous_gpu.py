@@ -166,11 +166,16 @@ class Broken(ppo.Pendulum):
 
 
 class Short(ppo.Pendulum):
-    """Environment i has episodes of i + 1 steps, and every step pays 1."""
+    """The first episode of environment i has i + 1 steps, the next one a step more. Every step pays 1."""
+
+    def reset(self, seed):
+        self.lengths = torch.arange(self.num_envs) + 1
+        return super().reset(seed)
 
     def step(self, actions):
         obs, rewards, _, _, final_obs = super().step(actions)
-        terminated = self.ages > torch.arange(self.num_envs)
+        terminated = self.ages >= self.lengths
+        self.lengths = self.lengths + terminated
         self.ages = torch.where(terminated, 0, self.ages)
         return obs, torch.ones_like(rewards), terminated, torch.zeros_like(terminated), final_obs
 
@@ -479,6 +484,11 @@ def test_all_episodes_are_evaluated_at_once_the_first_of_each_environment(in_tmp
     lengths = [float(row["episodic_length"]) for row in rows(folder, "evaluation.csv")]
     assert lengths == [1, 2, 3, 4, 5, 6, 7]
     assert "mean return 4.00 ± 2.00" in capsys.readouterr().out
+    ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--episodes", "7", "--longest-episode", "5"]))
+    table = rows(folder, "evaluation.csv")
+    assert [float(row["episodic_return"]) for row in table] == [1, 2, 3, 4, 5, 5, 5]
+    assert [row["is_cut"] for row in table] == ["0"] * 5 + ["1"] * 2
+    assert "2 of them cut" in capsys.readouterr().out
 
 
 def test_a_loaded_agent_acts_as_it_was_saved(in_tmp_path):
