@@ -457,10 +457,16 @@ def test_a_network_that_is_never_called_costs_one_line():
         check.check_record(SimpleNamespace(record=lambda: watching.record(scripted.HYPER, [])))
 
 
-def test_layers_that_one_loss_does_not_reach_are_seen(tmp_path, monkeypatch):
-    before, after = "self.critic(hidden).squeeze(-1)", "self.critic(hidden.detach()).squeeze(-1)"
-    found = changed(tmp_path, monkeypatch, before, after, name="ppo_lstm")
-    assert list(found) == ["shared layers"]
+@pytest.mark.parametrize(
+    ("name", "adapter", "before", "after"),
+    [
+        ("ppo_lstm", ours, "hidden.detach()], -1)", "hidden], -1)"),
+        ("ppo_atari_lstm", ours_pictures, "self.critic(hidden)", "self.critic(hidden.detach())"),
+    ],
+)
+def test_layers_that_a_loss_reaches_or_not_are_seen(name, adapter, before, after, tmp_path, monkeypatch):
+    """The value's loss must not change the LSTM of a critic of its own, and must change the one that it shares."""
+    assert list(changed(tmp_path, monkeypatch, before, after, name=name, adapter=adapter)) == ["shared layers"]
 
 
 def test_episodes_that_are_cut_between_rollouts_are_seen(tmp_path, monkeypatch):

@@ -35,6 +35,9 @@ def watched(agent_class, own, spies):
             self.actor = torch.nn.Linear(width, self.actor.out_features)
             self.critic = torch.nn.Linear(obs_dim + width if has_own_critic else width, 1)
 
+        def set_scale(self, scale):
+            """The values' scale stays 1: the replay knows no weights that change between steps of the optimizer."""
+
         def evaluate_actions(self, obs, actions, *more):
             spies[0].actions = actions
             return super().evaluate_actions(obs, actions, *more)
