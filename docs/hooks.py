@@ -6,7 +6,7 @@ that repeat the scripts, and GitHub shows the same text.
 - formulas, `$\\gamma$` and `$$…$$`, become MathML, which needs no script and no font from elsewhere
 - pictures of docs/images/*.svg become a part of the page, so that they follow its colors
 - a picture that links to a video becomes the video; those of the front page's strip play by themselves
-- cells of tables that begin with ▼ or ▲ get a color; so does each environment in a link to the ablations
+- cells of tables with ▼ or ▲ alone get a color; so does each environment in a link to the ablations
 """
 
 import logging
@@ -31,6 +31,8 @@ FOLDER = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]+)\)")
 DIFF = re.compile(r"^.*\]\(diffs/(\w+)\.diff\).*$", re.MULTILINE)
 DRAWING = re.compile(r'<img alt="([^"]*)" src="images/([\w-]+)\.svg"[^>]*>')
 CLIP = re.compile(r'<a href="(videos/[\w-]+)\.mp4"><img [^>]*?alt="([^"]*)"[^>]*></a>')
+WORSE = re.compile(r"<td>▼(?=[^▲≈]*?</td>)")  # but for cells that say different things of different environments
+BETTER = re.compile(r"<td>▲(?=[^▼≈]*?</td>)")
 EFFECTS = re.compile(r'<a href="ablations\.html">([^<]*[▼▲≈][^<]*)</a>')
 COLORS = {"▼": "worse", "▲": "better", "≈": "alike"}
 COMMANDS = re.compile(r'(?s)<div class="language-bash.*?</div>')
@@ -134,7 +136,8 @@ def on_page_content(html, page, config, files):
         return html + source(ROOT / page.file.src_uri.removeprefix("source/").removesuffix(".md"))
     for number, formula in enumerate(page.formulas):
         html = html.replace(f"xFORMULA{number}x", formula)
-    html = html.replace("<td>▼", '<td class="worse">▼').replace("<td>▲", '<td class="better">▲')
+    html = WORSE.sub('<td class="worse">▼', html)
+    html = BETTER.sub('<td class="better">▲', html)
     html = EFFECTS.sub(chips, html)
     html = COMMANDS.sub(whole_words, html)
     html = FLAG.sub(r'<code class="flag">\1</code>', html)

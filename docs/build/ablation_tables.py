@@ -26,6 +26,7 @@ DOCS = ROOT / "docs"
 POINTS = 201  # of a curve
 ELSEWHERE = ", another machine"
 LINEAR = 10  # differences beyond are drawn on a logarithmic scale where one is far larger than the others
+SHORT = ("atari", "lstm")  # suites that train 3% of a run, which says too little for the details' page
 BY_CHANCE = {5: 1 / 12, 10: 1 / 19}  # by seeds: the share of intervals that leave out 0 with no effect
 
 
@@ -157,6 +158,10 @@ def plain(environment: str) -> str:
     return environment.rpartition(":")[2]
 
 
+def thousands(steps: int) -> str:
+    return f"{steps // 1_000_000}M" if steps >= 1_000_000 else f"{steps // 1000}k"
+
+
 def results_table(cells: dict[str, Cell]) -> str:
     """Markdown: the differences in one environment, a row an ablation."""
     header, *rows = result_rows(cells)
@@ -193,7 +198,9 @@ def heat_map(suites: dict[str, Suite]) -> str:
         for environment, cells in environments.items():
             columns.append(cells)
             short = plain(environment).replace("NoFrameskip", "").partition("-")[0]
-            header.append(f"{short}, LSTM" if suite == "lstm" else short)
+            if suite == "lstm":
+                short += ", LSTM"
+            header.append(f"{short} {thousands(cells[''].runs[0].planned)}")
     rows = []
     by_chance = []
     for name, ablation in all_ablations().items():
@@ -229,11 +236,14 @@ def worth(tag: str, suites: dict[str, Suite]) -> str:
     """Markdown for a detail's section: what was seen without it, a chip an environment, or why nothing was trained."""
     lines = []
     idle = ""
+    whole = {name: suite for name, suite in suites.items() if name not in SHORT}
     for ablation in [one for one in all_ablations().values() if one.tag == tag]:
         idle = idle or ablation.idle
-        chips = [f"{plain(x)} {chip(cell.last)}" for x, cell in cells_with(ablation, suites) if seen_in(cell.last)]
+        chips = [f"{plain(x)} {chip(cell.last)}" for x, cell in cells_with(ablation, whole) if seen_in(cell.last)]
         if chips:
             lines.append(f"{ablation.title}: [{' · '.join(chips)}](ablations.md)")
+        elif cells_with(ablation, suites):
+            lines.append(f"{ablation.title}: tried in [3% of a run](ablations.md) only")
     if lines:
         return "  \n".join(lines) + "\n"
     return f"No ablation: {idle}.\n" if idle else "No ablation.\n"
