@@ -3,7 +3,8 @@
     python docs/how_many_seeds.py                  fills the page's tables from docs/how_many_seeds.csv
     python docs/how_many_seeds.py --collect runs   makes that file anew from run folders
 
-The file has a row a run: environment, seed and the mean return of the last 100 episodes.
+That file has a row a run: environment, seed and the mean return of the last 100 episodes. What the tables say of it is in
+docs/how_many_seeds_shares.csv too, for docs/build/drawings.py.
 """
 
 import argparse
@@ -22,10 +23,13 @@ from intervals import difference_interval, verdict  # noqa: E402
 from pages import markdown  # noqa: E402
 from runs import find_runs  # noqa: E402
 
+PAGE = DOCS / "how-many-seeds.md"
 TABLE = DOCS / "how_many_seeds.csv"
+SHARES = DOCS / "how_many_seeds_shares.csv"
 SEEDS = (1, 3, 5, 10, 20)  # in each of the sets that are compared
 TRIALS = 1000
-RULES = ("higher mean", "no overlap of ±", "best of three", "best of three, then compare", "compare")
+LEAST = {"higher mean": 1, "no overlap of ±": 3, "best of three": 1, "best of three, compared": 5, "compared": 5}
+RULES = tuple(LEAST)  # with the least seeds that they need
 
 
 def collect(folder: Path) -> None:
@@ -78,11 +82,17 @@ def alarm_table(shares: np.ndarray) -> str:
     """Markdown: a row a number of seeds."""
     rows = []
     for seeds, row in zip(SEEDS, shares):
-        cells = [f"{100 * share:.1f}%" if share < 0.1 else f"{100 * share:.0f}%" for share in row]
-        if seeds == 1:
-            cells[RULES.index("no overlap of ±")] = "–"
-        rows.append([str(seeds), *cells])
+        cells = [f"{share:.1%}" if share < 0.1 else f"{share:.0%}" for share in row]
+        rows.append([str(seeds), *[cell if seeds >= LEAST[rule] else "–" for rule, cell in zip(RULES, cells)]])
     return markdown(["seeds", *RULES], rows)
+
+
+def write_shares(shares: dict[str, np.ndarray]) -> None:
+    rows = [("env_id", "seeds", *RULES)]
+    for env_id, of_seeds in shares.items():
+        rows += [(env_id, seeds, *row) for seeds, row in zip(SEEDS, of_seeds)]
+    with open(SHARES, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 def smallest_effect(seeds: int) -> float:
@@ -95,18 +105,27 @@ def smallest_effect(seeds: int) -> float:
     return float(effects[np.argmax(found >= 0.8)])
 
 
-def seeds_for(effect: float) -> int | None:
-    """How many seeds on each side find an effect of so many standard deviations in 4 of 5 comparisons; None: more than
-    1,000."""
-    for seeds in range(2, 1001):
-        if smallest_effect(seeds) <= effect:
-            return seeds
-    return None
+def effects_table(returns: dict[str, np.ndarray]) -> str:
+    """Markdown: the smallest difference of means that some seeds find, by environment."""
+    rows = []
+    for seeds in (3, 5, 10, 20, 50):
+        effect = smallest_effect(seeds)
+        rows.append([str(seeds), f"{effect:.1f}", *[f"{effect * x.std(ddof=1):.0f}" for x in returns.values()]])
+    return markdown(["seeds on each side", "in ± of a seed", *returns], rows)
+
+
+def seeds_for(effect: float) -> int:
+    """How many seeds on each side find an effect of so many standard deviations in 4 of 5 comparisons: at least the 5
+    that report.py asks for."""
+    seeds = 5
+    while smallest_effect(seeds) > effect:
+        seeds += 1
+    return seeds
 
 
 def details_table() -> str:
-    """Markdown: a row for each effect of a detail that the kept ablations found, and how many seeds it takes."""
-    rows = []
+    """Markdown: the effects that the kept ablations found, by how many seeds it takes to find them."""
+    groups = {"5": [], "6 to 10": [], "11 to 20": [], "more": []}
     for suite in ("core", "continuous"):
         for environment, cells in ablate.load()[suite].items():
             for name, ablation in ablate.all_ablations().items():
@@ -117,10 +136,11 @@ def details_table() -> str:
                 spread = np.sqrt((before.var(ddof=1) + after.var(ddof=1)) / 2)
                 change = cells[name].last.mean()
                 needed = seeds_for(abs(change) / spread)
-                rows.append((needed, [f"{ablation.link} {ablation.title}", environment, ablate.number(change),
-                                      f"{spread:,.0f}", str(max(needed, 5))]))  # fmt: skip
-    return markdown(["without the detail", "environment", "difference", "± of a seed", "seeds"],
-                    [row for _, row in sorted(rows, key=lambda row: row[0])])  # fmt: skip
+                group = next((key for key, most in zip(groups, (5, 10, 20)) if needed <= most), "more")
+                says = f"{ablation.link} {environment.partition('-')[0]} {ablate.number(change)}"
+                groups[group].append(f"{says} ({needed})" if group == "more" else says)
+    rows = [[seeds, str(len(found)), " · ".join(found)] for seeds, found in groups.items()]
+    return markdown(["seeds on each side", "effects", "which"], rows)
 
 
 def main() -> None:
@@ -129,10 +149,16 @@ def main() -> None:
     args = parser.parse_args()
     if args.collect:
         collect(args.collect)
-    for env_id, returns in read_returns().items():
-        print(f"{env_id}: {returns.mean():.1f} ± {returns.std(ddof=1):.1f}, {len(returns)} seeds")
-        print(alarm_table(false_alarms(returns)))
-    print(details_table())
+    returns = read_returns()
+    shares = {env_id: false_alarms(values) for env_id, values in returns.items()}
+    write_shares(shares)
+    for env_id, values in returns.items():
+        text = f"{len(values)} seeds: {values.mean():.0f} ± {values.std(ddof=1):.0f}, from {values.min():.0f} to {values.max():.0f}."
+        text = text.replace("-", "−")
+        blocks.fill(PAGE, f"seeds {env_id}", f"\n{text}\n\n{alarm_table(shares[env_id])}\n")
+    blocks.fill(PAGE, "seeds effects", f"\n{effects_table(returns)}\n")
+    blocks.fill(PAGE, "seeds details", f"\n{details_table()}\n")
+    print(f"docs/{PAGE.name} is that of {sum(map(len, returns.values()))} runs")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import build_it
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md"]
 BLOCK = re.compile(r'(?m)(?:^<!-- (long|tested|not run): (.+) -->\n)?^```(\w+)(?: title="(.+)")?\n((?s:.*?))^```$')
 PREPARE = ("make", "pip", "source", "git", "cd", "tensorboard", "uv", "docker", "mkdir")  # not run by these tests
 
@@ -189,6 +189,21 @@ def test_commands_and_examples_of_a_page(page, python, tmp_path):
                     if env_id in command:  # not for every Python
                         pytest.importorskip(package)
                 output = type_in(command, tmp_path, python, exported)
+
+
+def test_the_loop_of_agents_md_trains_both_and_compares(tmp_path):
+    """Its sweeps and its comparison, with a script that starts faster, fewer steps and seeds."""
+    for name in ("cleanrl", "benchmark"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "results", "agents"))
+    shutil.copy(tmp_path / "cleanrl" / "ppo_numpy.py", tmp_path / "cleanrl" / "ppo_mine.py")
+    typed = [line for block in blocks(ROOT / "AGENTS.md") if "test_docs" in block.reason for line in commands(block.text)]
+    assert [line.split()[1] for line in typed] == ["benchmark/sweep.py"] * 2 + ["benchmark/report.py"]
+    for line in typed:
+        line = line.replace("ppo.py", "ppo_numpy.py").replace("__ppo__", "__ppo_numpy__")
+        words = shlex.split(line.replace("100000", "1024").replace("--num-seeds 10", "--num-seeds 2"))
+        done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "5 seeds of each are needed" in (tmp_path / "comparison.md").read_text("utf-8")  # of whom it got 2
 
 
 # --------------------------------------------------------------------------------------------------- What pages repeat

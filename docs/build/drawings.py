@@ -8,6 +8,7 @@ own switch decides.
 """
 
 import argparse
+import csv
 import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -142,6 +143,35 @@ def clip_curve(folder: Path) -> None:
     drawing.save(folder / "clip_curve.svg")
 
 
+def how_many_seeds(folder: Path) -> None:
+    """How often an unchanged script seems to improve, by rule and number of seeds: docs/how_many_seeds_shares.csv."""
+    says = "How often an unchanged script seems to improve, by the rule that judges and the number of seeds"
+    drawing = Drawing(560, 330, says)
+    with open(DOCS / "how_many_seeds_shares.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    colors = {"best of three": "orange", "higher mean": "violet", "no overlap of ±": "green", "compared": "blue"}
+    for left, env_id in ((60, "CartPole-v1"), (330, "Acrobot-v1")):
+        own = [row for row in rows if row["env_id"] == env_id]
+        drawing.text(left + 95, 20, env_id, bold=True)
+        for share in (0, 0.25, 0.5, 0.75):
+            y = 230 - 240 * share
+            drawing.line([(left, y), (left + 200, y)], "line", 1, "2 4")
+            drawing.text(left - 8, y + 5, f"{share:.0%}", "soft", 13, "end")
+        for i, row in enumerate(own):
+            drawing.text(left + 10 + 45 * i, 252, row["seeds"], "soft", 14)
+        drawing.text(left + 100, 274, "seeds", "soft", 14)
+        for rule, color in colors.items():
+            first = 2 if rule == "compared" else int(rule == "no overlap of ±")
+            points = [(left + 10 + 45 * i, 230 - 240 * float(row[rule])) for i, row in enumerate(own)][first:]
+            drawing.line(points, color, 2.5)
+            for x, y in points:
+                drawing.add("circle", style=f"fill: var(--{color})", cx=x, cy=round(y, 1), r=4)
+    for (rule, color), x in zip(colors.items(), (24, 166, 296, 446)):
+        drawing.line([(x, 310), (x + 20, 310)], color, 3)
+        drawing.text(x + 26, 315, rule, color, 14, "start")
+    drawing.save(folder / "how_many_seeds.svg")
+
+
 def other_curves(folder: Path) -> None:
     """The runs of docs/other-environments.md, from their tenth episode on: docs/*_curve.csv of these names."""
     shown = (
@@ -201,7 +231,7 @@ def speed_bars(folder: Path) -> None:
     drawing.save(folder / "speed_bars.svg")
 
 
-ALL = (cartpole_curve, build_it_curve, clip_curve, other_curves, recipe_curves, speed_bars)
+ALL = (cartpole_curve, build_it_curve, clip_curve, how_many_seeds, other_curves, recipe_curves, speed_bars)
 
 if __name__ == "__main__":
     formatter = argparse.RawDescriptionHelpFormatter
