@@ -346,7 +346,7 @@ def answer(low: float, high: float) -> str:
         "": f"{LEAST_SEEDS} seeds of each are needed",
         "better": "B is better",
         "worse": "B is worse",
-        "no difference seen": "the runs can't tell",
+        "no difference seen": "inconclusive",
     }
     return answers[verdict(low, high)]
 

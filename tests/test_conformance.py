@@ -705,6 +705,21 @@ def test_a_mistake_at_the_command_line_costs_one_line(words):
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_librarys_row_says_what_differs_what_is_the_same_and_what_was_not_compared(monkeypatch, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(matrix.PAGE.read_text("utf-8"), "utf-8")
+    monkeypatch.setattr(matrix, "PAGE", page)
+    before = page.read_text("utf-8").splitlines()
+    found = {"": {"policy loss": "same", "value loss": "not clipped"}, "clipped=True": {"value loss": "same"}}
+    matrix.fill("skrl_", "skrl 9.9", found)
+    changed = [line for line in page.read_text("utf-8").splitlines() if line not in before]
+    assert len(changed) == 1 and len(page.read_text("utf-8").splitlines()) == len(before)
+    name, differs, same, missing = changed[0][2:-2].split(" | ")
+    assert (name, same) == ("skrl 9.9", "policy loss")
+    assert differs == "value loss: **not clipped**; `clipped=True`: same"
+    assert missing.startswith("time limits, advantages, value scale") and "loss" not in missing
+
+
 def test_the_matrix_knows_its_libraries(monkeypatch):
     filled = []
     monkeypatch.setattr(matrix, "run", lambda adapter: (adapter, {}))

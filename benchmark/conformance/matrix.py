@@ -1,9 +1,9 @@
-"""Checks each library in an environment of its own and fills its column of the page's matrix.
+"""Checks each library in an environment of its own and fills its row of the page's matrix.
 
     python benchmark/conformance/matrix.py            # all; some minutes, 2 GB in uv's cache
     python benchmark/conformance/matrix.py skrl_      # one, by the name of its adapter
 
-Needs uv, which makes the environments (pip install uv). The columns of CleanRL and baselines are kept: they are lines
+Needs uv, which makes the environments (pip install uv). The rows of CleanRL and baselines are kept: they are lines
 of source that were read.
 """
 
@@ -73,18 +73,26 @@ def cell(found: dict, detail: str) -> str:
     return "; ".join(texts) or "–"
 
 
+def row(name: str, findings: dict[str, str]) -> str:
+    """The library's row, from a finding for each detail: what differs, what is the same, what wasn't compared."""
+    differs = [f"{detail}: {text}" for detail, text in findings.items() if "**" in text]
+    same = [detail for detail, text in findings.items() if "same" in text and "**" not in text]
+    missing = [detail for detail, text in findings.items() if text == "–"]
+    cells = [name, "<br>".join(differs), ", ".join(same), ", ".join(missing)]
+    return f"| {' | '.join(text or '–' for text in cells)} |"
+
+
 def fill(adapter: str, name: str, found: dict) -> None:
-    """Writes a column of the page."""
+    """Writes a row of the page; the details are those of the table above it."""
     before, begin, rest = PAGE.read_text("utf-8").partition("<!-- matrix -->\n\n")
     table, end, after = rest.partition("\n\n<!-- end of matrix -->")
-    first, line, *others = table.splitlines()
-    heads, *rows = [row[2:-2].split(" | ") for row in (first, *others)]
-    column = next(k for k, head in enumerate(heads) if head.split()[0] == name.split()[0])
-    heads[column] = name
-    for row in rows:
-        row[column] = OTHERWISE.get(adapter, {}).get(row[0]) or cell(found, row[0])
-    first, *others = [f"| {' | '.join(row)} |" for row in (heads, *rows)]
-    PAGE.write_text(before + begin + "\n".join([first, line, *others]) + end + after, "utf-8")
+    ours = before.rpartition("| detail | this project |\n|---|---|\n")[2].strip()
+    details = [line[2:].partition(" | ")[0] for line in ours.splitlines()]
+    findings = {detail: cell(found, detail) for detail in details} | OTHERWISE.get(adapter, {})
+    rows = table.splitlines()
+    place = next(k for k, line in enumerate(rows) if line.split()[1] == name.split()[0])
+    rows[place] = row(name, findings)
+    PAGE.write_text(before + begin + "\n".join(rows) + end + after, "utf-8")
 
 
 def main() -> int:

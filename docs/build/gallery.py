@@ -7,8 +7,8 @@
 
 Recipes are in benchmark/recipes.toml. What they reached is read from the kept runs: sweep.py makes those, with
 --exp-name recipes and five seeds by which nothing was chosen, and report.py --keep keeps them. Kept runs of a recipe
-that was changed afterwards are its earlier rounds. Agents are in benchmark/agents: a run's config.json and its last
-checkpoint, without the optimizer, and of networks above 2 MB in half precision.
+that was changed afterwards don't count. Agents are in benchmark/agents: a run's config.json and its last checkpoint,
+without the optimizer, and of networks above 2 MB in half precision.
 """
 
 import csv
@@ -89,14 +89,11 @@ def newest(runs: list[Run]) -> list[Run]:
 
 def recipes_tables() -> dict[str, str]:
     """Markdown by the name of its block in docs/recipes.md."""
-    runs = [*kept_runs("results", RESULTS), *kept_runs("earlier_rounds", RESULTS)]
-    earlier = {run.name: run for run in runs if run.exp_name == EXP_NAME}  # those of a recipe are taken out below
+    runs = [run for run in kept_runs("results", RESULTS) if run.exp_name == EXP_NAME]
     reached = []
     commands = []
     for env_id, recipe in read_recipes().items():
-        own = [run for run in earlier.values() if run.env_id == env_id and is_of(run, env_id, recipe)]
-        for run in own:
-            del earlier[run.name]
+        own = [run for run in runs if run.env_id == env_id and is_of(run, env_id, recipe)]
         goal = f"{recipe['goal']:g}".replace("-", "−")
         if not own:
             reached.append([env_id, "–", "–", "not measured", goal, "–"])
@@ -107,14 +104,8 @@ def recipes_tables() -> dict[str, str]:
             verdict = "yes" if low >= recipe["goal"] else "on average"
         reached.append([env_id, *facts_of(own), goal, verdict])
         commands.append(recipe_section(env_id, recipe))
-    rounds = {}
-    for run in earlier.values():
-        settings = json.dumps(run.settings, sort_keys=True)
-        rounds.setdefault((run.env_id, run.seed // 100, settings), []).append(run)
-    header = ["environment", "steps", "seeds", "return"]
     return {
-        "recipes": markdown([*header, "goal", "reached"], reached),
-        "rounds": markdown(header, [[key[0], *facts_of(rounds[key])] for key in sorted(rounds)]),
+        "recipes": markdown(["environment", "steps", "seeds", "return", "goal", "reached"], reached),
         "agents": markdown(["agent", "script", "steps", "seed", "return"], agents_rows()),
         "commands": "\n" + "\n".join(commands) + "\n",
     }

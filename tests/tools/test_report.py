@@ -176,7 +176,7 @@ BEFORE = [10.0, 12.0, 11.0, 14.0, 9.0]
     [
         (BEFORE, [20.0, 21.0, 22.0, 23.0, 24.0], "B is better"),
         (BEFORE, [1.0, 2.0, 3.0, 2.0, 1.0], "B is worse"),
-        (BEFORE, [9.0, 12.0, 15.0, 8.0, 13.0], "the runs can't tell"),
+        (BEFORE, [9.0, 12.0, 15.0, 8.0, 13.0], "inconclusive"),
         (BEFORE, [10.0, 11.0], "5 seeds of each are needed"),
         ([10.0] * 5, [10.0] * 5, "all runs are alike"),
     ],
