@@ -1,6 +1,7 @@
 """docs/build-it.md: the program runs after every step and does what the step is for; the last one computes what ppo.py
 computes, and learns."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -108,3 +109,21 @@ def test_what_is_measured_without_a_step_is_the_program_without_it(play):
         text = Path(line.split()[-1]).read_text("utf-8")
         assert 1 <= sum(old != new for old, new in zip(LAST.splitlines(), text.splitlines(), strict=True)) <= 2
         play(text, 512)
+
+
+def test_the_answers_of_the_exercises_run_and_print_what_the_page_says(tmp_path):
+    """They are edits of the last program; ratios are 1 before anything is learned, then 0.92 to 1.07."""
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    outputs = []
+    for name in ("acrobot.py", "ratios.py"):
+        (line,) = [line for line in PAGE.splitlines() if line.endswith(f"> {name}")]
+        subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, check=True)
+        path = tmp_path / name
+        path.write_text(path.read_text("utf-8").replace("500_000", "4_096"), "utf-8")
+        done = subprocess.run([sys.executable, name], cwd=tmp_path, check=True, capture_output=True, text=True)
+        outputs.append(done.stdout.split())
+    assert outputs[0][-1] == "-500.0"  # Acrobot, after eight updates
+    ratios = [float(word) for word in outputs[1][:32]]
+    assert ratios[:2] == [1.0, 1.0] and ratios[2] < 1.0 < ratios[3]
+    assert [round(x, 2) for x in ratios[-2:]] == [0.92, 1.07]
