@@ -72,25 +72,30 @@ def improvements(returns: np.ndarray, seeds: int, rng: np.random.Generator) -> n
     )  # fmt: skip
 
 
-def false_alarms(returns: np.ndarray) -> np.ndarray:
-    """How often each rule sees an improvement, by number of seeds: (len(SEEDS), len(RULES)) of shares."""
+def false_alarms(returns: np.ndarray) -> dict[int, np.ndarray]:
+    """How often each rule sees an improvement, (len(RULES),) shares by number of seeds: all of SEEDS that leave enough
+    for four sets."""
     rng = np.random.default_rng(1)
-    return np.array([np.mean([improvements(returns, n, rng) for _ in range(TRIALS)], axis=0) for n in SEEDS])
+    shares = {}
+    for seeds in SEEDS:
+        if 4 * seeds <= len(returns):
+            shares[seeds] = np.mean([improvements(returns, seeds, rng) for _ in range(TRIALS)], axis=0)
+    return shares
 
 
-def alarm_table(shares: np.ndarray) -> str:
+def alarm_table(shares: dict[int, np.ndarray]) -> str:
     """Markdown: a row a number of seeds."""
     rows = []
-    for seeds, row in zip(SEEDS, shares):
+    for seeds, row in shares.items():
         cells = [f"{share:.1%}" if share < 0.1 else f"{share:.0%}" for share in row]
         rows.append([str(seeds), *[cell if seeds >= LEAST[rule] else "–" for rule, cell in zip(RULES, cells)]])
     return markdown(["seeds", *RULES], rows)
 
 
-def write_shares(shares: dict[str, np.ndarray]) -> None:
+def write_shares(shares: dict[str, dict[int, np.ndarray]]) -> None:
     rows = [("env_id", "seeds", *RULES)]
     for env_id, of_seeds in shares.items():
-        rows += [(env_id, seeds, *row) for seeds, row in zip(SEEDS, of_seeds)]
+        rows += [(env_id, seeds, *row) for seeds, row in of_seeds.items()]
     with open(SHARES, "w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
 
