@@ -26,6 +26,7 @@ from runs import find_runs  # noqa: E402
 PAGE = DOCS / "how-many-seeds.md"
 TABLE = DOCS / "how_many_seeds.csv"
 SHARES = DOCS / "how_many_seeds_shares.csv"
+ENV_IDS = ("CartPole-v1", "Acrobot-v1")
 SEEDS = (1, 3, 5, 10, 20)  # in each of the sets that are compared
 TRIALS = 1000
 LEAST = {"higher mean": 1, "no overlap of ±": 3, "best of three": 1, "best of three, compared": 5, "compared": 5}
@@ -44,10 +45,10 @@ def collect(folder: Path) -> None:
 
 def read_returns() -> dict[str, np.ndarray]:
     """The returns of all seeds by environment."""
-    returns = {}
+    returns = {env_id: [] for env_id in ENV_IDS}
     with open(TABLE, newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            returns.setdefault(row["env_id"], []).append(float(row["return"]))
+            returns[row["env_id"]].append(float(row["return"]))
     return {env_id: np.array(values) for env_id, values in returns.items()}
 
 
@@ -119,6 +120,24 @@ def effects_table(returns: dict[str, np.ndarray]) -> str:
     return markdown(["seeds on each side", "in ± of a seed", *returns], rows)
 
 
+def found_table() -> str:
+    """Markdown: how often a real improvement by one standard deviation is found, by ten thousand draws of normally
+    distributed returns."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for seeds in (3, 5, 10, 20):
+        before = rng.normal(0.0, 1.0, (10_000, seeds))
+        after = rng.normal(1.0, 1.0, (10_000, seeds))
+        change = after.mean(1) - before.mean(1)
+        spreads = after.std(1, ddof=1), before.std(1, ddof=1)
+        is_apart = change > sum(spreads)
+        error = np.sqrt((spreads[0] ** 2 + spreads[1] ** 2) / seeds)
+        is_found = change > t.ppf(0.975, 2 * seeds - 2) * error
+        compared = f"{is_found.mean():.0%}" if seeds >= LEAST["compared"] else "–"
+        rows.append([str(seeds), f"{(change > 0).mean():.0%}", f"{is_apart.mean():.1%}", compared])
+    return markdown(["seeds", "higher mean", "no overlap of ±", "compared"], rows)
+
+
 def seeds_for(effect: float) -> int:
     """How many seeds on each side find an effect of so many standard deviations in 4 of 5 comparisons: at least the 5
     that report.py asks for."""
@@ -161,6 +180,7 @@ def main() -> None:
         text = f"{len(values)} seeds: {values.mean():.0f} ± {values.std(ddof=1):.0f}, from {values.min():.0f} to {values.max():.0f}."
         text = text.replace("-", "−")
         blocks.fill(PAGE, f"seeds {env_id}", f"\n{text}\n\n{alarm_table(shares[env_id])}\n")
+    blocks.fill(PAGE, "seeds found", f"\n{found_table()}\n")
     blocks.fill(PAGE, "seeds effects", f"\n{effects_table(returns)}\n")
     blocks.fill(PAGE, "seeds details", f"\n{details_table()}\n")
     print(f"docs/{PAGE.name} is that of {sum(map(len, returns.values()))} runs")
