@@ -3,8 +3,8 @@
     python docs/how_many_seeds.py                  fills the page's tables from docs/how_many_seeds.csv
     python docs/how_many_seeds.py --collect runs   makes that file anew from run folders
 
-That file has a row a run: environment, seed and the mean return of the last 100 episodes. What the tables say of it is in
-docs/how_many_seeds_shares.csv too, for docs/build/drawings.py.
+That file has a row a run: environment, seed and the mean return of the last 100 episodes. How often each rule is wrong
+is also in docs/how_many_seeds_shares.csv, for docs/build/drawings.py.
 """
 
 import argparse
@@ -177,8 +177,8 @@ def main() -> None:
     shares = {env_id: false_alarms(values) for env_id, values in returns.items()}
     write_shares(shares)
     for env_id, values in returns.items():
-        text = f"{len(values)} seeds: {values.mean():.0f} ± {values.std(ddof=1):.0f}, from {values.min():.0f} to {values.max():.0f}."
-        text = text.replace("-", "−")
+        text = f"{len(values)} seeds: {values.mean():.0f} ± {values.std(ddof=1):.0f}"
+        text = f"{text}, from {values.min():.0f} to {values.max():.0f}.".replace("-", "−")
         blocks.fill(PAGE, f"seeds {env_id}", f"\n{text}\n\n{alarm_table(shares[env_id])}\n")
     blocks.fill(PAGE, "seeds found", f"\n{found_table()}\n")
     blocks.fill(PAGE, "seeds effects", f"\n{effects_table(returns)}\n")

@@ -196,7 +196,8 @@ def test_the_loop_of_agents_md_trains_both_and_compares(tmp_path):
     for name in ("cleanrl", "benchmark"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "results", "agents"))
     shutil.copy(tmp_path / "cleanrl" / "ppo_numpy.py", tmp_path / "cleanrl" / "ppo_mine.py")
-    typed = [line for block in blocks(ROOT / "AGENTS.md") if "test_docs" in block.reason for line in commands(block.text)]
+    own = [block for block in blocks(ROOT / "AGENTS.md") if block.reason == "tests/test_docs.py"]
+    typed = [line for block in own for line in commands(block.text)]
     assert [line.split()[1] for line in typed] == ["benchmark/sweep.py"] * 2 + ["benchmark/report.py"]
     for line in typed:
         line = line.replace("ppo.py", "ppo_numpy.py").replace("__ppo__", "__ppo_numpy__")

@@ -1,4 +1,4 @@
-"""docs/how_many_seeds.py: its rules judge as the page says, its numbers are those of textbooks, and the page has them."""
+"""docs/how_many_seeds.py: its rules judge as the page says, its numbers are those of textbooks and of the page."""
 
 import csv
 
@@ -10,7 +10,7 @@ PAGE = how_many_seeds.PAGE.read_text("utf-8")
 
 
 def test_seeds_for_an_effect_are_those_of_tables_of_power():
-    """Two groups, 5% on both sides, 80%: 17 a group for one standard deviation, 64 for a half, 26 for 0.8 (Cohen 1992)."""
+    """Two groups, 5% on both sides, 80% (Cohen 1992): 17 a group for one standard deviation, 64 for a half."""
     assert [how_many_seeds.seeds_for(effect) for effect in (1.0, 0.5, 0.8)] == [17, 64, 26]
     assert how_many_seeds.seeds_for(4.0) == 5  # the least that report.py asks for
 

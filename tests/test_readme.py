@@ -137,7 +137,8 @@ def test_an_exported_action_is_in_the_machines_units(script, tmp_path):
 
 
 def test_a_run_of_ppo_numpy_is_exported_without_torch(tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnx onnxruntime")
+    pytest.importorskip("onnx", reason="onnx is not installed: pip install onnx onnxruntime")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
     shutil.copy(ROOT / "cleanrl" / "ppo_numpy.py", tmp_path)
     command = [sys.executable, "ppo_numpy.py", "--total-timesteps", "1024"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
