@@ -558,13 +558,13 @@ def test_max_grad_norm_is_the_limit(train, adam_steps, true_gradients):
 
 
 def test_debug_variables_have_their_closed_forms():
-    ratio = np.array([0.5, 0.81, 1.0, 1.19, 1.5])
+    ratio = np.array([0.5, 0.75, 0.81, 1.0, 1.19, 1.5])
     log_prob = torch.tensor(np.log(ratio), dtype=torch.float32, requires_grad=True)
-    _, debug = loss_of(log_prob=log_prob, advantages=np.ones(5), entropy=np.arange(5.0))
+    _, debug = loss_of(log_prob=log_prob, advantages=np.ones(6), entropy=np.arange(6.0))
     assert debug["losses/old_approx_kl"].item() == pytest.approx(-np.log(ratio).mean(), rel=1e-4)
     assert debug["losses/approx_kl"].item() == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)
-    assert debug["losses/clipfrac"].item() == pytest.approx(2 / 5)
-    assert debug["losses/entropy"].item() == 2
+    assert debug["losses/clipfrac"].item() == pytest.approx(3 / 6)
+    assert debug["losses/entropy"].item() == 2.5
 
 
 def test_logged_metrics_are_means_over_all_samples(train, spy):
