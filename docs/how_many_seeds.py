@@ -17,7 +17,7 @@ from scipy.stats import nct, t
 
 DOCS = Path(__file__).resolve().parent
 sys.path += [str(DOCS / "build"), str(DOCS.parent / "benchmark")]
-import ablate  # noqa: E402
+import ablation_tables  # noqa: E402
 import blocks  # noqa: E402
 from intervals import difference_interval, verdict  # noqa: E402
 from pages import markdown  # noqa: E402
@@ -151,9 +151,9 @@ def details_table() -> str:
     """Markdown: the effects that the kept ablations found, by how many seeds it takes to find them."""
     groups = {"5": [], "6 to 10": [], "11 to 20": [], "more": []}
     for suite in ("core", "continuous"):
-        for environment, cells in ablate.load()[suite].items():
-            for name, ablation in ablate.all_ablations().items():
-                if name not in cells or ablate.seen_in(cells[name].last) not in ("worse", "better"):
+        for environment, cells in ablation_tables.load()[suite].items():
+            for name, ablation in ablation_tables.all_ablations().items():
+                if name not in cells or ablation_tables.seen_in(cells[name].last) not in ("worse", "better"):
                     continue
                 before = np.array([run.result for run in cells[name].untouched or cells[""].runs])
                 after = np.array([run.result for run in cells[name].runs])
@@ -161,7 +161,7 @@ def details_table() -> str:
                 change = cells[name].last.mean()
                 needed = seeds_for(abs(change) / spread)
                 group = next((key for key, most in zip(groups, (5, 10, 20)) if needed <= most), "more")
-                says = f"{ablation.link} {environment.partition('-')[0]} {ablate.number(change)}"
+                says = f"{ablation.link} {environment.partition('-')[0]} {ablation_tables.number(change)}"
                 groups[group].append(f"{says} ({needed})" if group == "more" else says)
     rows = [[seeds, str(len(found)), " · ".join(found)] for seeds, found in groups.items()]
     return markdown(["seeds on each side", "effects", "which"], rows)
