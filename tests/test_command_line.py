@@ -165,7 +165,7 @@ BYTES = gym.spaces.Box(0, 255, (2,), np.uint8)
 )
 def test_an_environment_that_lies_about_itself_costs_one_line(refusal, lie, named):
     gym.register("Lie-v0", "environments_cli:Lying", kwargs=lie)
-    assert named in refusal(ppo, env_id="Lie-v0")
+    assert named in refusal(ppo, env_id="Lie-v0", total_timesteps=512)
 
 
 @pytest.mark.parametrize(

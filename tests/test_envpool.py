@@ -309,13 +309,21 @@ def test_a_mistake_gets_one_line_and_creates_nothing(refusal, monkeypatch, argum
     assert said in refusal(ppo, **{"env_id": "Pong-v5", "device": "cpu"} | arguments)
 
 
-def test_an_episode_that_never_ends_is_cut(train, monkeypatch):
+def test_an_episode_that_never_ends_is_cut_and_its_return_so_far_counts(train, monkeypatch):
     folder = train()
     step = ppo.VectorEnv.step
-    monkeypatch.setattr(ppo.VectorEnv, "step", lambda envs, actions: (*step(envs, actions)[:4], []))
+    returns = []
+
+    def endless_step(envs, actions):
+        result = step(envs, actions)
+        returns.append(envs.game_returns[0])
+        return *result[:4], []
+
+    monkeypatch.setattr(ppo.VectorEnv, "step", endless_step)
     ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--episodes", "1", "--longest-episode", "3"]))
     (episode,) = rows(folder, "evaluation.csv")
-    assert (episode["episodic_return"], episode["episodic_length"], episode["is_cut"]) == ("0.0", "3", "1")
+    assert (episode["episodic_length"], episode["is_cut"]) == ("3", "1")
+    assert float(episode["episodic_return"]) == returns[-1] != 0
 
 
 def test_an_evaluation_needs_no_compiler(train, monkeypatch):
