@@ -315,7 +315,7 @@ def test_a_module_in_the_current_folder_is_found_and_its_ids_are_listed(in_tmp_p
 
 def test_a_module_that_registers_nothing_is_told_so(refused):
     Path("empty.py").touch()
-    assert "registers nothing" in refused("--env-id", "empty:Own-v0")
+    assert "registers nothing" in refused("--env-id", "empty:NotHere-v0")
 
 
 def test_load_raises_what_other_programs_can_catch(in_tmp_path):

@@ -143,7 +143,7 @@ def test_observations_enter_the_statistics_before_they_are_normalized_and_are_cl
     for step in range(20):
         observations = envs.step(actions)[0] if step else envs.reset([1, 2])
         rows_now = raw.vector.step(actions.reshape(2, 1, 2))[0] if step else raw.vector.reset(seed=[1, 2])[0]
-        seen.extend(rows_now)
+        seen.extend(rows_now.copy())  # the vector writes into this array again
         mean, var = moments(seen)
         np.testing.assert_allclose(observations, ((rows_now - mean) / np.sqrt(var + 1e-8)).clip(-10, 10), rtol=1e-5)
         assert observations.dtype == np.float32

@@ -703,7 +703,7 @@ def test_environments_get_the_actions_that_are_learned_from(train, spy, env_id, 
     env_calls = spy(getattr(environments, env), "step")
     train(env_id=env_id)
     drawn = np.stack([rollout.actions for rollout in rollouts(acting_calls)])
-    taken = [call.action for call in env_calls]
+    taken = [call.action for call in env_calls][2:]  # without the two steps that are looked at before training
     assert (drawn + start).ravel().tolist() == taken and len(set(taken)) > 1
 
 

@@ -419,7 +419,7 @@ def test_a_checkpoint_of_another_shape_gets_one_line(script, train, capsys):
     path = folder / "checkpoints" / "1.pt"
     checkpoint = torch.load(path, weights_only=True)
     model = {name: x for name, x in checkpoint["model"].items() if not name.startswith(("critic", "scale"))}
-    checkpoint["model"] = {**model, "critic.weight": torch.zeros(1, 64), "critic.bias": torch.zeros(1)}  # as in 0.5
+    checkpoint["model"] = {**model, "critic.weight": torch.zeros(1, 64), "critic.bias": torch.zeros(1)}  # as in 0.4
     torch.save(checkpoint, path)
     for flag in ("--resume", "--evaluate"):
         capsys.readouterr()
@@ -427,7 +427,7 @@ def test_a_checkpoint_of_another_shape_gets_one_line(script, train, capsys):
             type_here(flag, folder, script=script.__file__)
         line = error_line(capsys.readouterr().err, script)
         assert stop.value.code == 2
-        assert f"{path}: its model doesn't fit" in line and "critic" in line
+        assert f"{path}, which {script.__name__}.py wrote: its model doesn't fit" in line and "critic" in line
 
 
 def test_a_resumed_run_ends_as_an_undisturbed_one_to_the_bit(train, script):

@@ -329,7 +329,8 @@ def test_the_metadata_of_a_script_holds_here_and_names_what_it_imports(script):
         assert requirement.specifier.contains(importlib.metadata.version(requirement.name)), text
         assert "==" not in text
     named = {Requirement(text).name for text in metadata["dependencies"]}
-    assert named >= {"gymnasium", "numpy", "tyro"}
+    assert named >= {"numpy", "tyro"}
+    assert ("gymnasium" in named) == ("\nimport gymnasium" in script.read_text("utf-8"))
 
 
 # -------------------------------------------------------------------------------------- What can't be saved or learned

@@ -90,7 +90,7 @@ def fill(adapter: str, name: str, found: dict) -> None:
     details = [line[2:].partition(" | ")[0] for line in ours.splitlines()]
     findings = {detail: cell(found, detail) for detail in details} | OTHERWISE.get(adapter, {})
     rows = table.splitlines()
-    place = next(k for k, line in enumerate(rows) if line.split()[1] == name.split()[0])
+    place = next(k for k, line in enumerate(rows) if line.startswith(f"| {name.partition(' ')[0]} "))
     rows[place] = row(name, findings)
     PAGE.write_text(before + begin + "\n".join(rows) + end + after, "utf-8")
 

@@ -7,12 +7,11 @@ import sys
 
 import blocks
 import kept as tables
-import memory
 import numpy as np
 import pandas
 import pytest
 from command_line import UserError
-from fake_runs import make_run, new_run
+from fake_runs import make_run
 from files import write_atomically
 from runs import ROOT, release, run_of_folder
 
@@ -126,15 +125,6 @@ def test_measurements_take_each_others_place(tmp_path):
     for name, measured in (("b", {"x": 1}), ("a", {"x": 2}), ("b", {"x": 3})):
         tables.write_json("speed.json", name, measured, tmp_path)
     assert tables.read_json("speed.json", tmp_path) == {"a": {"x": 2}, "b": {"x": 3}}
-
-
-def test_a_kept_run_that_was_not_evaluated_is_named(monkeypatch):
-    task = "no_velocity:CartPoleNoVelocity-v0"
-    runs = [new_run(f"run_{seed}", [1.0], seed=seed) for seed in (1, 2)]
-    monkeypatch.setattr(memory, "variants", lambda: {task: {"a memory": runs}})
-    monkeypatch.setattr(memory, "evaluations", lambda: {"run_1": 1.0})
-    with pytest.raises(UserError, match=r"memory\.csv: has no run_2;"):
-        memory.table()
 
 
 # --------------------------------------------------------------------------------------------------------------- Blocks

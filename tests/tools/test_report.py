@@ -198,7 +198,7 @@ def test_other_seeds_are_no_pairs_though_they_are_as_many(report_here, compare_h
     for seed, result in zip(range(6, 11), before):
         make_run(tmp_path / "runs", [result + 1 + seed / 100] * 100, seed=seed, exp_name="mine")
     row = compare_here("runs/*__ppo__*", "runs/*__mine__*")["Toy-v0"]
-    assert (row["seeds"], row["verdict"]) == ("5 and 5", "the runs can't tell")
+    assert (row["seeds"], row["verdict"]) == ("5 and 5", "inconclusive")
     report_here("runs")
     low, _, high = tables(tmp_path)["ppo"]["its 95% interval"].strip("[]").partition(", ")
     assert low.startswith("−") and float(high) > 100
