@@ -80,7 +80,7 @@ test-environments: .venv/test
 	$(BIN)/python tests/other_environments.py
 
 .PHONY: test-simulators
-# The files of docs/simulators for MuJoCo Playground, brax and mjlab, on a CPU, each in a virtual environment of its own
+# The files of benchmark/simulators for MuJoCo Playground, brax and mjlab, on a CPU, each in an environment of its own
 test-simulators: .venv/playground/done .venv/mjlab/done
 	.venv/playground/bin/python -m pytest --noconftest -rs tests/simulators.py -k jax
 	.venv/mjlab/bin/python -m pytest --noconftest -rs tests/simulators.py -k mjlab

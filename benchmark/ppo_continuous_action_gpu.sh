@@ -3,7 +3,7 @@
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
-export PYTHONPATH="$PWD/docs/simulators${PYTHONPATH:+:$PYTHONPATH}" # gymnasium_envs.py and swing_up.py
+export PYTHONPATH="$PWD/benchmark/simulators${PYTHONPATH:+:$PYTHONPATH}" # gymnasium_envs.py and swing_up.py
 script="python cleanrl/ppo_continuous_action_gpu.py --device cpu"
 small="--num-envs 256 --adaptive-kl 0.01 --checkpoints 1"
 same="--num-envs 8 --num-steps 256 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --checkpoints 1"

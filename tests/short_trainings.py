@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = sorted(path.name for path in (ROOT / "cleanrl").glob("*.py") if not path.stem.endswith("_gpu"))  # simulators
+SCRIPTS = sorted(path.name for path in (ROOT / "cleanrl").glob("*.py"))
 SIZES = ["--num-envs", "2", "--num-steps", "16", "--num-minibatches", "1", "--update-epochs", "1", "--checkpoints", "1"]
 
 

@@ -1,5 +1,6 @@
-"""The files of docs/simulators for MuJoCo Playground, brax and mjlab, on a CPU: they step, keep the last observations
-of episodes, and the script learns with them. `make test-simulators` runs it, each in a virtual environment of its own.
+"""The files of benchmark/simulators for MuJoCo Playground, brax and mjlab, on a CPU: they step, keep the last
+observations of episodes, and the script learns with them. `make test-simulators` runs it, each in a virtual environment
+of its own.
 """
 
 import importlib.util
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "cleanrl"), str(ROOT / "docs" / "simulators")]
+sys.path[:0] = [str(ROOT / "cleanrl"), str(ROOT / "benchmark" / "simulators")]
 import ppo_continuous_action_gpu as ppo  # noqa: E402
 
 N = 4  # environments

@@ -18,7 +18,7 @@ import torch
 from helpers import rows
 from torch.utils._python_dispatch import TorchDispatchMode
 
-SIMULATORS = Path(__file__).parents[1] / "docs" / "simulators"
+SIMULATORS = Path(__file__).parents[1] / "benchmark" / "simulators"
 sys.path.append(str(SIMULATORS))  # files for users to copy
 import gymnasium_envs  # noqa: E402
 import swing_up  # noqa: E402
