@@ -26,4 +26,4 @@ def test_a_script_trains_resumes_and_evaluates(script, in_tmp_path):
     type_("--resume", str(run), "--total-timesteps", "96")
     type_("--evaluate", str(run), "--episodes", "1")
     assert (run / "metrics.csv").read_text().count("\n") == 4  # the header and three updates
-    assert bool(list(run.glob("videos/*.mp4"))) == bool(task)
+    assert list(run.glob("videos/*.mp4")) or not films
