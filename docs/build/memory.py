@@ -36,9 +36,9 @@ TASKS = {  # and what their commands have besides the scripts' defaults
     "no_velocity:PendulumNoVelocity-v0": "`--bootstrap-truncated --learning-rate 1e-3 --gamma 0.9`",
     "no_velocity:MountainCarContinuousNoVelocity-v0": "`--bootstrap-truncated --learning-rate 1e-3`",
     "no_velocity:HalfCheetahNoVelocity-v0": "`--bootstrap-truncated`",
-    "popgym:popgym-RepeatPreviousEasy-v0": "`--num-envs 16 --num-minibatches 8`",
-    "popgym:popgym-CountRecallEasy-v0": "`--num-envs 16 --num-minibatches 8`",
-    "popgym:popgym-PositionOnlyCartPoleEasy-v0": "`--num-envs 16 --num-minibatches 8`",
+    "popgym:popgym-RepeatPreviousEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
+    "popgym:popgym-CountRecallEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
+    "popgym:popgym-PositionOnlyCartPoleEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
 }
 SHOWN = 150  # steps of the last episode that are drawn
 
@@ -77,11 +77,11 @@ def table() -> str:
         name = name.replace("NoVelocity", " without velocities")
         for variant, runs in of_task.items():
             steps = f"{runs[0].total:,}"
-            rows.append([name, steps, variant, str(len(runs)), spread(results(runs)), TASKS[task]])
+            rows.append([name, steps, variant, runs[0].release, str(len(runs)), spread(results(runs)), TASKS[task]])
         theirs = recurrent_ppo(task)
         if theirs:
-            rows.append([name, steps, "sb3-contrib's RecurrentPPO", str(len(theirs)), spread(theirs), ""])
-    return markdown(["task", "steps", "agent", "seeds", "last 100 episodes", "not the defaults"], rows)
+            rows.append([name, steps, "sb3-contrib's RecurrentPPO", "", str(len(theirs)), spread(theirs), ""])
+    return markdown(["task", "steps", "agent", "release", "seeds", "last 100 episodes", "not the defaults"], rows)
 
 
 def rebuild() -> None:
