@@ -69,7 +69,7 @@ def python():
 
     yield run
     server.stdin.close()
-    server.wait(timeout=10)
+    server.wait(timeout=60)
 
 
 def small(argv: list[str]) -> list[str]:
