@@ -505,8 +505,9 @@ def get_episodes(infos: dict) -> list[dict]:
     """The return "r" and length "l" of each episode that ended in a step, from the vector's infos."""
     episodes = []
     for info in (infos.get("final_info", {}), infos):  # in infos itself if one ended inside reset
-        for i in np.flatnonzero(info.get("_episode", [])):
-            episodes.append({"r": float(info["episode"]["r"][i]), "l": int(info["episode"]["l"][i])})
+        if "_episode" in info:
+            for i in np.flatnonzero(info["_episode"]):
+                episodes.append({"r": float(info["episode"]["r"][i]), "l": int(info["episode"]["l"][i])})
     return episodes
 
 
