@@ -42,6 +42,8 @@ measured=(
     "envpool_8_fp32 ppo_atari_envpool --num-threads 1 --num-envs 8"
     "envpool_8_bf16 ppo_atari_envpool --num-threads 1 --num-envs 8 --precision bf16"
     "envpool_8_profile ppo_atari_envpool --num-threads 1 --num-envs 8"
+    "simulator_4096 ppo_continuous_action_gpu --num-envs 4096"
+    "simulator_16384 ppo_continuous_action_gpu --num-envs 16384"
     "envpool_64_fp32 ppo_atari_envpool --num-threads 1 --num-envs 64"
     "envpool_64_bf16 ppo_atari_envpool --num-threads 1 --num-envs 64 --precision bf16"
     "procgen_64_bf16 ppo_procgen --num-threads 4 --precision bf16"

@@ -27,6 +27,7 @@ ENVIRONMENTS = {
     "ppo_lstm": {"env_id": "CartPole-v1"},
     "ppo_continuous_action": {"env_id": "Pendulum-v1"},
     "ppo_continuous_action_lstm": {"env_id": "Pendulum-v1"},
+    "ppo_continuous_action_gpu": {"env_id": "Pendulum", "device": "cpu"},
     "ppo_atari": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
     "ppo_atari_visual": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu", "capture_video": False},
     "ppo_atari_lstm": {"env_id": "BreakoutNoFrameskip-v4", "device": "cpu"},
@@ -38,31 +39,31 @@ VECTORS = ["ppo", "ppo_multidiscrete", "ppo_continuous_action"]
 MEMORY = ["ppo_lstm", "ppo_continuous_action_lstm"]
 PIXELS = ["ppo_atari", "ppo_atari_visual", "ppo_atari_lstm", "ppo_atari_multigpu"]
 BATCHED = ["ppo_atari_envpool", "ppo_procgen"]  # their environments are no Gymnasium wrappers
+SIMULATORS = ["ppo_continuous_action_gpu"]  # their environments hand over tensors
 NONE = {  # why no edit is made in these
     "ppo_numpy": "its edits change gradients too: docs/gradients-by-hand.md",
     "ppo_continuous_action_numpy": "as ppo_numpy",
-    "ppo_continuous_action_gpu": "where it isn't ppo_continuous_action's, the edits' lines are other ones",
     "ppo_atari_multigpu_envpool": "its text is that of ppo_atari_multigpu and ppo_atari_envpool",
 }
 SCRIPTS = {
-    "01_relu_network": VECTORS,
-    "02_module_added": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
+    "01_relu_network": [*VECTORS, *SIMULATORS],
+    "02_module_added": [*VECTORS, *MEMORY, *PIXELS, *BATCHED, *SIMULATORS],
     "03_shared_trunk": VECTORS[:2],
-    "04_temperature": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
+    "04_temperature": [*VECTORS, *MEMORY, *PIXELS, *BATCHED, *SIMULATORS],
     "05_observation_scaling": ["ppo"],
     "06_adamw_groups": VECTORS[:2],
-    "07_agent_zero_grad": [*VECTORS, *PIXELS, *BATCHED],
+    "07_agent_zero_grad": [*VECTORS, *PIXELS, *BATCHED, *SIMULATORS],
     "08_extra_loss_of_obs": [*VECTORS, *PIXELS[:2], *BATCHED],
-    "09_scalar_debug": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
+    "09_scalar_debug": [*VECTORS, *MEMORY, *PIXELS, *BATCHED, *SIMULATORS],
     "10_reward_wrapper": [*VECTORS, *MEMORY, *PIXELS],
     "11_normalize_observation": [*VECTORS[:2], *MEMORY[:1]],
     "12_forward_hook": [*VECTORS, *MEMORY, *PIXELS[:3], *BATCHED],
-    "13_anneal_entropy": [*VECTORS, *PIXELS, *BATCHED],
+    "13_anneal_entropy": [*VECTORS, *PIXELS, *BATCHED, *SIMULATORS],
     "14_epsilon_mixture": ["ppo", "ppo_atari", "ppo_procgen"],
-    "15_another_optimizer": [*VECTORS, *MEMORY, *PIXELS, *BATCHED],
+    "15_another_optimizer": [*VECTORS, *MEMORY, *PIXELS, *BATCHED, *SIMULATORS],
     "16_option_below_zero": ["ppo", "ppo_multidiscrete"],
-    "17_gradient_norm": [*VECTORS, *MEMORY, *PIXELS[:3], *BATCHED],
-    "25_start_from": [*VECTORS, *PIXELS, *BATCHED],
+    "17_gradient_norm": [*VECTORS, *MEMORY, *PIXELS[:3], *BATCHED, *SIMULATORS],
+    "25_start_from": [*VECTORS, *PIXELS, *BATCHED, *SIMULATORS],
 }
 # `make test` trains all edits of ppo.py, and of other scripts those that would fail first; `make test-changes` all
 CASES = []
@@ -145,7 +146,14 @@ def assert_acting_draws_from_what_is_learned(module, folder):
 
 @pytest.mark.parametrize("script", every_script.SCRIPTS)
 def test_every_script_is_edited_or_says_why_not(script):
-    groups = {"VECTORS": VECTORS, "MEMORY": MEMORY, "PIXELS": PIXELS, "BATCHED": BATCHED, "NONE": NONE}
+    groups = {
+        "VECTORS": VECTORS,
+        "MEMORY": MEMORY,
+        "PIXELS": PIXELS,
+        "BATCHED": BATCHED,
+        "SIMULATORS": SIMULATORS,
+        "NONE": NONE,
+    }
     found = [name for name, group in groups.items() if script in group]
     assert len(found) == 1, f"cleanrl/{script}.py must be in one of {', '.join(groups)}: it is in {found}"
     assert (script in ENVIRONMENTS) == (found != ["NONE"])
