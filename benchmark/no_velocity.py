@@ -32,7 +32,7 @@ def make(env_id, shown, stack=1, hold=1, **options):
 
 
 gym.register("CartPoleNoVelocity-v0", partial(make, "CartPole-v1", [0, 2]))
-gym.register("PendulumNoVelocity-v0", partial(make, "Pendulum-v1", [0, 1]))
-# Noise that changes in each step hardly ever brings the car up the hill, so an action is held for five
+# Noise that changes in each step hardly ever swings the pole up or brings the car up the hill: actions are held
+gym.register("PendulumNoVelocity-v0", partial(make, "Pendulum-v1", [0, 1], hold=2))
 gym.register("MountainCarContinuousNoVelocity-v0", partial(make, "MountainCarContinuous-v0", [0], hold=5))
 gym.register("HalfCheetahNoVelocity-v0", partial(make, "HalfCheetah-v4", list(range(8))))
