@@ -13,7 +13,7 @@ sweep() { # SEEDS COMMAND ENV_ID OPTIONS …
     if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
 }
 sweep 5 "$script $small --total-timesteps 500000" Pendulum "$@"
-sweep 5 "$script $small --total-timesteps 1000000" swing_up:SwingUp "$@"
+sweep 5 "$script --num-envs 256 --checkpoints 1 --total-timesteps 3000000" swing_up:SwingUp "$@"
 sweep 3 "$script $same --total-timesteps 1000000" gymnasium_envs:Gymnasium:HalfCheetah-v4 "$@"
 sweep 3 "python cleanrl/ppo_continuous_action.py $same --total-timesteps 1000000 --bootstrap-truncated \
     --exp-name ppo_continuous_action_beside_gpu" HalfCheetah-v4 "$@"

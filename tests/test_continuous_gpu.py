@@ -107,7 +107,8 @@ def test_swing_up_moves_as_cartpole_does():
             obs, *_ = env.step(int(sign > 0))
             np.testing.assert_allclose(after[i], obs, atol=1e-5)
             assert terminated[i].item() == (abs(obs[0]) > 2.4)
-            assert abs(rewards[i].item() - (1 + math.cos(obs[2])) / 2) < 1e-5
+            upright = (1 + math.cos(obs[2])) / 2
+            assert abs(rewards[i].item() - (upright / (1 + 0.02 * obs[3] ** 2) - 10 * terminated[i].item())) < 1e-5
 
 
 class Lost(ppo.Pendulum):
