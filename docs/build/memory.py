@@ -27,14 +27,14 @@ VARIANTS = {  # by the end of --exp-name
     "_stacked": "no memory, four observations",
     "_no_memory": "no memory",
 }
-TASKS = {  # and what their commands have besides the scripts' defaults
+TASKS = {  # and what differs from the scripts' defaults and from the plain task
     "CartPole-v1": "",
     "no_velocity:CartPoleNoVelocity-v0": "",
     "Acrobot-v1": "",
     "cue:Cue-v0": "",
     "LunarLander-v3": "",
-    "no_velocity:PendulumNoVelocity-v0": "`--bootstrap-truncated --learning-rate 1e-3 --gamma 0.9`",
-    "no_velocity:MountainCarContinuousNoVelocity-v0": "`--bootstrap-truncated --learning-rate 1e-3`",
+    "no_velocity:PendulumNoVelocity-v0": "`--learning-rate 1e-3 --gamma 0.9`; actions held for two steps",
+    "no_velocity:MountainCarContinuousNoVelocity-v0": "actions held for five steps",
     "no_velocity:HalfCheetahNoVelocity-v0": "`--bootstrap-truncated`",
     "popgym:popgym-RepeatPreviousEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
     "popgym:popgym-CountRecallEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
