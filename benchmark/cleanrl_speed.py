@@ -21,6 +21,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 from command_line import UserError, one_line_errors, print_table
@@ -100,7 +101,7 @@ def main(args: Args) -> None:
         if not path.is_file():
             raise UserError(f"{path}: there is no such file; --help shows what to install")
     commit = subprocess.run(["git", "-C", args.cleanrl, "rev-parse", "HEAD"], capture_output=True, text=True)
-    measured = {
+    measured: dict[str, Any] = {
         "release": release(),
         "cleanrl": commit.stdout.strip(),
         "torch": importlib.metadata.version("torch"),
