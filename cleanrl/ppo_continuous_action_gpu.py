@@ -14,7 +14,7 @@
     python cleanrl/ppo_continuous_action_gpu.py --resume runs/RUN
     python cleanrl/ppo_continuous_action_gpu.py --evaluate runs/RUN
 
-Parent: ppo_continuous_action.py. Changes: (1) environments take and return tensors on the device, and the host waits
+Parent: ppo_continuous_action.py. Changes: (1) environments take and return tensors on the device, and the script waits
 for it only to log; (2) the agent normalizes observations, by statistics that change between updates, and rewards are
 scaled after the rollout; (3) time limits are bootstrapped by default; (4) the learning rate can follow the policy's KL
 divergence; (5) thousands of environments, short rollouts; no videos.
@@ -61,12 +61,12 @@ class Args:
     # PPO
     learning_rate: float = 1e-3  # step size of Adam
     anneal_lr: bool = True  # anneal the learning rate linearly to 0
-    adaptive_kl: float | None = None  # instead, change the learning rate to keep the KL divergence near this, say 0.01
+    adaptive_kl: float | None = None  # replaces --anneal-lr: let the rate keep the KL divergence near this, say 0.01
     gamma: float = 0.99  # discount factor
     gae_lambda: float = 0.95  # lambda of generalized advantage estimation
     num_minibatches: int = 4  # minibatches in an epoch
     update_epochs: int = 5  # passes over each rollout
-    norm_adv: Literal["minibatch", "rollout", "none"] = "minibatch"  # normalize the advantages in each of these
+    norm_adv: Literal["minibatch", "rollout", "none"] = "minibatch"  # over what the advantages are normalized
     norm_obs: bool = True  # normalize observations by running statistics
     norm_reward: bool = True  # scale rewards by the running deviation of their discounted sums
     clip_coef: float = 0.2  # clip range of the probability ratio, and of the value with --clip-vloss
@@ -76,9 +76,9 @@ class Args:
     vf_coef: float = 0.5  # weight of the value loss
     max_grad_norm: float = 0.5  # limit of the gradient's norm, over all parameters together
     target_kl: float | None = None  # end an update after an epoch whose mean approximate KL exceeds this; slows a GPU
-    time_limits: Literal["final", "before", "drop", "none"] = "final"  # value after a time limit; see cross_time_limits
+    time_limits: Literal["final", "before", "drop", "none"] = "final"  # after it: V(final_obs), V(obs), step dropped, 0
     # speed
-    torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit
+    torch_deterministic: bool = True  # on a GPU, use only kernels that repeat bit for bit; in the simulator, too
     device: Literal["auto", "cpu", "cuda"] = "auto"  # where environments and networks are; auto: cuda if available
     num_threads: int | None = 1  # CPU threads of torch; None: torch's default
 
@@ -92,12 +92,12 @@ class Args:
 
 
 # --------------------------------------------------------------------------------------------------------- Environments
-# N environments on a device. The script uses of them num_envs, obs_dim and action_dim, which are N, D and A, and
+# N environments on a device. They have obs_dim and action_dim, the columns D of observations and A of actions, and
 #   reset(seed) -> observations (N, D)
 #   step(actions (N, A)) -> observations (N, D), rewards (N,), terminated (N,), truncated (N,), final_obs (N, D) or None
 # All are float32, but terminated and truncated, which are bool. Actions are not bounded. What ends is reset in the same
-# step: its observation is the first of the next episode, and its row of final_obs the last of this one. Elsewhere, the
-# two are equal. final_obs is None if the simulator loses the last observations. Optional are
+# step: its observation is the first of the next episode, and its row of final_obs the last of this one. In rows where
+# nothing ended, final_obs equals observations. It is None if the simulator loses the last observations. Optional are
 #   actor_columns, critic_columns: slices of the D columns, if policy and critic observe different things
 #   ages (N,), the steps of the episodes so far, and max_episode_steps, for --stagger; and close()
 def make_envs(args: Args, num_envs: int):
@@ -153,7 +153,7 @@ class Pendulum:
 
 
 class RunningStatistics(nn.Module):
-    """Mean and variance of all rows seen so far, in float64, by the parallel algorithm (Chan et al. 1979)."""
+    """Mean and variance of all rows so far: of each batch in float32, merged in float64 (Chan et al. 1979)."""
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__()
@@ -188,7 +188,7 @@ class VectorEnv:
         obs = self.simulator.reset(seed)
         self.returns_and_lengths = torch.zeros(2, self.num_envs, device=obs.device)  # of the episodes so far
         self.discounted_returns = torch.zeros(self.num_envs, device=obs.device)
-        if self.stagger and hasattr(self.simulator, "ages"):  # [plus-6] staggered first episodes
+        if self.stagger and "ages" in dir(self.simulator):  # [plus-6] staggered; hasattr would hide a property's error
             self.simulator.ages = torch.randint_like(self.simulator.ages, self.simulator.max_episode_steps)
         return obs
 
@@ -299,15 +299,15 @@ class Batch(NamedTuple):
 
 
 def cross_time_limits(rewards, values, final_values, truncated, args: Args) -> torch.Tensor:
-    """Rewards (T, N) with which compute_gae, to which a time limit is an end, does what --time-limits says.
+    """Adds to the reward of a step that the limit cut the value of what would have followed; compute_gae then treats it
+    as an end. Takes and returns tensors (T, N).
 
-    values, final_values: (T, N), of the observation before each step and of the one that it led to; truncated: (T, N).
-    """
+    values: of the observations before the steps; final_values: of those that they led to, before any reset."""
     if args.time_limits == "final":  # [plus-1] the episode would have gone on from the last observation
-        return rewards + args.gamma * final_values * truncated
+        return rewards + args.gamma * torch.where(truncated, final_values, 0.0)  # nan may stand where a true end is
     if args.time_limits == "before":  # nearly the same: from the observation before it, as in rsl_rl
-        return rewards + args.gamma * values * truncated
-    if args.time_limits == "drop":  # nothing is learned from this step: its advantage is 0, as in brax
+        return rewards + args.gamma * torch.where(truncated, values, 0.0)
+    if args.time_limits == "drop":  # its advantage is 0, before they are normalized, as in brax
         return torch.where(truncated, values, rewards)
     return rewards  # none: a time limit is an end, as in baselines
 
@@ -372,7 +372,7 @@ def train(args: Args, run: "Run") -> None:
     optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, eps=1e-5, fused=True)  # [core-3] Adam's epsilon
     initial_rates = [group["lr"] for group in optimizer.param_groups]
     run.keep(model=agent, optimizer=optimizer, envs=envs)  # add what else changes: --resume loads it here
-    for group in optimizer.param_groups:
+    for group in optimizer.param_groups:  # not before keep, which compares and loads plain numbers
         group["lr"] = torch.as_tensor(group["lr"], device=device)  # there, it changes without making the host wait
 
     # T steps of N environments are a rollout of B = T * N samples, collected on the device; M of them are a minibatch
@@ -385,7 +385,7 @@ def train(args: Args, run: "Run") -> None:
     rewards = torch.zeros((T, N), device=device)
     dones = torch.zeros((T, N), device=device)  # dones[t]: obs[t] is the first of an episode
     truncated = torch.zeros((T, N), device=device, dtype=torch.bool)
-    episodes = torch.zeros((T, 2, N), device=device)
+    episodes = torch.zeros((T, 2, N), device=device)  # returns and lengths, nan where none ended
 
     for update, fresh_episodes in run.updates():
         # Anneal
@@ -409,7 +409,7 @@ def train(args: Args, run: "Run") -> None:
                 next_obs, reward, terminated, truncated[step], final_obs, episodes[step] = envs.step(actions[step])
                 rewards[step] = reward
                 next_done = (terminated | truncated[step]).float()
-                if args.time_limits == "final":  # of all N: to look for time limits, the host would wait
+                if args.time_limits == "final":  # not of the cut ones alone: to find them, the host would wait
                     final_values[step] = agent.get_value(final_obs)
             next_value = agent.get_value(next_obs)
 
@@ -435,7 +435,7 @@ def train(args: Args, run: "Run") -> None:
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, args.max_grad_norm)  # [core-11] gradient's norm
-                if args.adaptive_kl is not None:  # [plus-4] adaptive rate, as in rsl_rl
+                if args.adaptive_kl is not None and logged:  # [plus-4] not yet in the first minibatch, whose KL is 0
                     distance = mb_metrics["losses/approx_kl"] / args.adaptive_kl
                     factor = torch.where(distance > 2.0, 1 / 1.5, torch.where(distance < 0.5, 1.5, 1.0))
                     for group in optimizer.param_groups:
@@ -446,7 +446,7 @@ def train(args: Args, run: "Run") -> None:
             epoch_kl = torch.stack([x["losses/approx_kl"] for x in logged[epoch_start:]]).mean()
             if args.target_kl is not None and epoch_kl > args.target_kl:  # [aux-3] early stop
                 break
-        agent.obs_statistics.update(b_obs)  # [plus-2] after learning, so that acting and learning see the same
+        agent.obs_statistics.update(b_obs)  # [plus-2] not before learning: what acted is what must learn
 
         # Log
         metrics = {"charts/learning_rate": optimizer.param_groups[0]["lr"]}
@@ -455,7 +455,7 @@ def train(args: Args, run: "Run") -> None:
             metrics[name] = torch.stack([x[name] for x in logged]).float().mean()
         explained_variance = 1 - (returns - values).var() / returns.var()
         metrics["losses/explained_variance"] = torch.where(returns.var() > 0, explained_variance, math.nan)
-        run.note(b_obs, rewards, episodes)  # the host waits for the device, here and in the next line
+        run.note(b_obs, rewards, returns, episodes)  # the host waits for the device, here and in the next line
         numbers = torch.stack(list(metrics.values())).tolist()
         run.log(dict(zip(metrics, numbers)))
 
@@ -733,13 +733,19 @@ class Run:
         with suppress(OSError):  # stderr may be closed
             os.write(2, b"\nstopping after this update\n")
 
-    def note(self, obs: torch.Tensor, rewards: torch.Tensor, episodes: torch.Tensor) -> None:
+    def note(self, obs, rewards, returns, episodes) -> None:
         """Counts the steps of a rollout, checks what they returned, and writes down episodes that ended.
 
-        obs: (B, D); rewards: (T, N); episodes: (T, 2, N), nan where none ended. Waits for the device."""
-        for name, values in (("observations", obs), ("rewards", rewards)):
+        obs: (B, D); rewards, and returns as learned: (T, N); episodes: (T, 2, N), nan where none ended. Waits
+        for the device."""
+        checked = {
+            "the simulator's observations": obs,
+            "the simulator's rewards": rewards,
+            "observations are, but returns, with the values of final_obs at time limits,": returns,
+        }
+        for name, values in checked.items():
             if not values.isfinite().all():
-                raise UserError(f"update {self.update}: its {name} are not finite")
+                raise UserError(f"update {self.update}: {name} are not finite")
         first_step = self.global_step + self.args.num_envs
         self.global_step += self.args.batch_size
         self.mean_reward = rewards.mean().item()
