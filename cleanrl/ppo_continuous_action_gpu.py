@@ -519,13 +519,27 @@ def open_simulator(args: Args, num_envs: int):
 
 
 def check_simulator(simulator, args: Args, num_envs: int) -> None:
-    """Raises UserError if a reset or a step returns other things than the script needs."""
-    obs_shape = (num_envs, simulator.obs_dim)
+    """Raises UserError if the simulator lacks something, or a reset or a step returns what the script can't use."""
+    for name, what in (("obs_dim", "an observation"), ("action_dim", "an action")):
+        if not hasattr(simulator, name):
+            raise UserError(f"has no {name}, the number of columns of {what}")
+    for name in ("actor_columns", "critic_columns"):
+        columns = getattr(simulator, name, slice(None))
+        if not isinstance(columns, slice) or len(range(simulator.obs_dim)[columns]) == 0:
+            raise UserError(f"its {name} are {columns}; needed is a slice of the {simulator.obs_dim} columns")
     first_obs = simulator.reset(0)
-    actions = torch.zeros(num_envs, simulator.action_dim, device=args.device)
-    obs, rewards, terminated, truncated, final_obs = simulator.step(actions)
+    if isinstance(first_obs, tuple):
+        raise UserError("its reset returns a tuple; needed are observations only, no infos")
+    if args.stagger and "ages" in dir(simulator) and not hasattr(simulator, "max_episode_steps"):
+        raise UserError("has ages, but no max_episode_steps to draw them from; add it, or use --no-stagger")
+    returned = simulator.step(torch.zeros(num_envs, simulator.action_dim, device=args.device))
+    if len(returned) != 5:
+        names = "observations, rewards, terminated, truncated, final_obs (or None)"
+        raise UserError(f"its step returns {len(returned)} values; needed are {names}")
+    obs, rewards, terminated, truncated, final_obs = returned
     if final_obs is None and args.time_limits == "final":
-        raise UserError("loses the last observation of an episode; use --time-limits drop")
+        raise UserError("loses the last observations; use --time-limits drop, or before, as rsl_rl does")
+    obs_shape = (num_envs, simulator.obs_dim)
     needed = [
         ("reset's observations", first_obs, obs_shape, torch.float32),
         ("observations", obs, obs_shape, torch.float32),
@@ -537,7 +551,8 @@ def check_simulator(simulator, args: Args, num_envs: int) -> None:
         needed.append(("final_obs", final_obs, obs_shape, torch.float32))
     for name, values, shape, dtype in needed:
         if not isinstance(values, torch.Tensor):
-            raise UserError(f"its {name} are no tensor but {type(values).__name__}")
+            hint = "; join the groups to one tensor, as mjlab_envs.py does" if hasattr(values, "keys") else ""
+            raise UserError(f"its {name} are no tensor but {type(values).__name__}{hint}")
         device = torch.device(args.device).type
         if (tuple(values.shape), values.dtype, values.device.type) != (shape, dtype, device):
             got = f"{tuple(values.shape)}, {values.dtype}, {values.device}"
@@ -901,8 +916,13 @@ def check_arguments(args: Args) -> None:
         raise UserError(f"{batch}: must be a multiple of --num-minibatches {args.num_minibatches}")
     if args.num_updates < 1:
         raise UserError(f"{batch}: must be at most --total-timesteps {args.total_timesteps}")
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(args.device, True):
+    try:
+        options = json.loads(args.env_kwargs)
+    except json.JSONDecodeError as error:
+        raise UserError(f"--env-kwargs {args.env_kwargs}: is no JSON: {error}") from error
+    if not isinstance(options, dict):
+        raise UserError(f"--env-kwargs {args.env_kwargs}: must be as '{{\"max_episode_steps\": 100}}'")
+    if args.device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"--device {args.device}: torch {torch.__version__} finds none; use --device cpu")
     if args.track and importlib.util.find_spec("wandb") is None:
         raise UserError("--track: needs another package: pip install wandb")

@@ -138,13 +138,26 @@ class Both(ppo.Pendulum):
 
 
 class Wrong(ppo.Pendulum):
-    """Returns something else than the script needs."""
+    """Has or returns something else than the script needs."""
 
     def __init__(self, num_envs, device, what):
         super().__init__(num_envs, device)
         self.what = what
+        if what == "unlimited":
+            del self.max_episode_steps
+        if what == "list":
+            self.actor_columns = [0, 1]
+        if what == "empty":
+            self.critic_columns = slice(3, 6)
+
+    def reset(self, seed):
+        obs = super().reset(seed)
+        returned = {"tuple": (obs, {}), "dict": {"policy": obs}}
+        return returned.get(self.what, obs)
 
     def step(self, actions):
+        if self.what == "four":
+            return super().step(actions)[:4]
         obs, rewards, terminated, truncated, final_obs = super().step(actions)
         if self.what == "shape":
             rewards = rewards[:, None]
@@ -153,6 +166,12 @@ class Wrong(ppo.Pendulum):
         if self.what == "numpy":
             rewards = rewards.numpy()
         return obs, rewards, terminated, truncated, final_obs
+
+
+class Bare:
+    """Has nothing that the script needs."""
+
+    def __init__(self, num_envs, device): ...
 
 
 class Broken(ppo.Pendulum):
@@ -527,18 +546,34 @@ def test_a_loaded_agent_acts_as_it_was_saved(in_tmp_path):
     assert player.agent.obs_statistics.count.item() == before == saved["obs_statistics.count"].item()
 
 
+MISTAKES = [
+    ("HalfCheetah-v4", "neither Pendulum nor my_file:MyEnvs"),
+    ("nofile:Envs", "No module named 'nofile'"),
+    ("gymnasium_envs:Gymnasium:CartPole-v1", "needs Box"),
+    (f"{HERE}:Bare", "has no obs_dim, the number of columns of an observation"),
+    (f"{HERE}:Lost", "loses the last observations; use --time-limits drop, or before, as rsl_rl does"),
+    (f"{HERE}:Wrong:shape", "rewards are (16, 1), torch.float32, cpu; needed are (16,)"),
+    (f"{HERE}:Wrong:float", "terminated are (16,), torch.float32"),
+    (f"{HERE}:Wrong:numpy", "rewards are no tensor but ndarray"),
+    (f"{HERE}:Wrong:unlimited", "has ages, but no max_episode_steps"),
+    (f"{HERE}:Wrong:list", "actor_columns are [0, 1]; needed is a slice of the 3 columns"),
+    (f"{HERE}:Wrong:empty", "critic_columns are slice(3, 6, None); needed is a slice of the 3 columns"),
+    (f"{HERE}:Wrong:four", "step returns 4 values; needed are observations, rewards, terminated, truncated, final_obs"),
+    (f"{HERE}:Wrong:tuple", "needed are observations only, no infos"),
+    (f"{HERE}:Wrong:dict", "reset's observations are no tensor but dict; join the groups"),
+]
+
+
+@pytest.mark.parametrize("env_id, message", MISTAKES)
+def test_what_the_simulator_lacks_is_one_clear_line(refusal, env_id, message):
+    assert message in refusal(ppo, **SMALL, env_id=env_id)
+
+
 def test_mistakes_are_one_clear_line(refusal):
-    assert "neither Pendulum nor my_file:MyEnvs" in refusal(ppo, **SMALL, env_id="HalfCheetah-v4")
-    assert "No module named 'nofile'" in refusal(ppo, **SMALL, env_id="nofile:Envs")
-    assert "needs Box" in refusal(ppo, **SMALL, env_id="gymnasium_envs:Gymnasium:CartPole-v1")
-    assert "loses the last observation" in refusal(ppo, **SMALL, env_id=f"{HERE}:Lost")
-    assert "rewards are (16, 1), torch.float32, cpu; needed are (16,)" in refusal(
-        ppo, **SMALL, env_id=f"{HERE}:Wrong:shape"
-    )
-    assert "terminated are (16,), torch.float32" in refusal(ppo, **SMALL, env_id=f"{HERE}:Wrong:float")
-    assert "rewards are no tensor but ndarray" in refusal(ppo, **SMALL, env_id=f"{HERE}:Wrong:numpy")
     assert "must be a multiple" in refusal(ppo, **SMALL | {"num_minibatches": 7})
     assert "--adaptive-kl -1: must be at least 0" in refusal(ppo, **SMALL, adaptive_kl=-1)
+    assert "--env-kwargs {a: 1}: is no JSON: Expecting" in refusal(ppo, **SMALL, env_kwargs="{a: 1}")
+    assert "--env-kwargs 100: must be as" in refusal(ppo, **SMALL, env_kwargs="100")
 
 
 @pytest.mark.parametrize("mode", ["before", "drop", "none"])
