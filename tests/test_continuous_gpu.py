@@ -15,7 +15,8 @@ import ppo_continuous_action_gpu as ppo
 import pytest
 import time_limits
 import torch
-from helpers import rows
+from helpers import load_script, rows
+from test_docs import blocks
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SIMULATORS = Path(__file__).parents[1] / "benchmark" / "simulators"
@@ -598,6 +599,71 @@ def test_nan_in_the_last_observation_of_a_true_end_does_no_harm():
 def test_nan_ends_the_run(in_tmp_path, env_id, what):
     with pytest.raises(ppo.UserError, match=f"update 1: .*{what} are not finite"):
         ppo.main(ppo.Args(**SMALL, env_id=f"{HERE}:{env_id}"))
+
+
+# ----------------------------------------------------------------------------------------------------------- The page
+MLP, LOG, DEPLOY = [
+    block.text for block in blocks(SIMULATORS.parents[1] / "docs" / "simulators.md") if block.reason.endswith("gpu.py")
+]
+
+
+class Logging(ppo.Pendulum):
+    """Reports the mean of a reward's term, as mjlab and Isaac Lab do. The critic sees the first column."""
+
+    critic_columns = slice(0, 1)
+
+    def __init__(self, num_envs, device):
+        super().__init__(num_envs, device)
+        self.log = {"Episode_Reward/upright": torch.tensor(-0.5), "Curriculum/level": 3}
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory):
+    """The script with the page's network and reward terms."""
+    source = Path(ppo.__file__).read_text("utf-8")
+    before, _, rest = source.partition("def mlp(")
+    source = before + MLP + "\n\nclass Agent" + rest.partition("class Agent")[2]
+    line = next(line for line in source.splitlines(True) if 'metrics["charts/time_limits"] =' in line)
+    path = tmp_path_factory.mktemp("edited") / "ppo_continuous_action_gpu.py"
+    path.write_text(source.replace(line, line + LOG), "utf-8")
+    return load_script(path)
+
+
+def test_the_pages_network_has_the_gains_of_the_scripts(edited):
+    args = edited.Args(**SMALL, env_id=f"{HERE}:Logging")
+    agent = edited.Agent(edited.VectorEnv(args, 16), args)
+    for network, inputs, outputs, gain in [(agent.actor, 3, 1, 0.01), (agent.critic, 1, 1, 1.0)]:
+        linear = [layer for layer in network if isinstance(layer, torch.nn.Linear)]
+        assert [layer.in_features for layer in linear] == [inputs, 512, 256, 128]
+        assert [layer.out_features for layer in linear] == [512, 256, 128, outputs]
+        assert [type(layer).__name__ for layer in network[1::2]] == ["ELU"] * 3
+        for layer, expected in zip(linear, [2**0.5] * 3 + [gain]):
+            torch.testing.assert_close(
+                torch.linalg.svdvals(layer.weight), torch.tensor(expected).expand(min(layer.weight.shape))
+            )
+            assert (layer.bias == 0).all()
+
+
+def test_the_pages_reward_terms_are_logged_and_its_policy_acts_as_the_agent(edited, in_tmp_path, monkeypatch):
+    folder = edited.main(edited.Args(**SMALL, env_id=f"{HERE}:Logging"))
+    table = rows(folder, "metrics.csv")
+    assert {row["simulator/Episode_Reward/upright"] for row in table} == {"-0.5"}
+    assert {row["simulator/Curriculum/level"] for row in table} == {"3.0"}
+    monkeypatch.setitem(sys.modules, "ppo_continuous_action_gpu", edited)
+    Path("deploy.py").write_text(DEPLOY, "utf-8")
+    player = edited.load(folder, num_envs=5, deterministic=True)
+    obs = player.reset(1)
+    policy = load_script(Path("deploy.py")).Policy(edited.load_checkpoint(folder)["path"])
+    torch.testing.assert_close(policy(obs), player.act(obs), atol=1e-6, rtol=0)
+
+
+def test_the_pages_policy_has_the_columns_of_the_actor(in_tmp_path):
+    folder = ppo.main(ppo.Args(**SMALL, env_id=f"{HERE}:Columns", checkpoints=1))
+    Path("deploy_columns.py").write_text(DEPLOY.replace("slice(None)", "slice(0, 3)"), "utf-8")
+    player = ppo.load(folder, num_envs=5, deterministic=True)
+    obs = player.reset(1)
+    policy = load_script(Path("deploy_columns.py")).Policy(ppo.load_checkpoint(folder)["path"])
+    torch.testing.assert_close(policy(obs[:, :3]), player.act(obs), atol=1e-6, rtol=0)
 
 
 # ---------------------------------------------------------------------------------------------------------- The adapter

@@ -1,6 +1,7 @@
-"""Gymnasium's environments for ppo_continuous_action_gpu.py. Copy this file to where you start the script:
+r"""Gymnasium's environments for ppo_continuous_action_gpu.py. Copy this file to where you start the script:
 
-    python cleanrl/ppo_continuous_action_gpu.py --num-envs 8 --env-id gymnasium_envs:Gymnasium:HalfCheetah-v4
+    python cleanrl/ppo_continuous_action_gpu.py --env-id gymnasium_envs:Gymnasium:HalfCheetah-v4 --num-envs 8 \
+        --num-steps 256 --num-minibatches 32 --update-epochs 10 --learning-rate 3e-4 --total-timesteps 1e6
 
 They run on the CPU, one after the other, and their arrays are copied to the device and back in every step. For
 Gymnasium alone, ppo_continuous_action.py is the better script. The last observation of an episode is kept.

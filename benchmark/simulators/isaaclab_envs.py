@@ -1,10 +1,11 @@
 """Isaac Lab for ppo_continuous_action_gpu.py, written from its sources and never run. Copy this file to where you
 start the script:
 
-    python cleanrl/ppo_continuous_action_gpu.py --device cuda --env-id isaaclab_envs:IsaacLab:Isaac-Cartpole-v0
+    ./isaaclab.sh -p cleanrl/ppo_continuous_action_gpu.py --env-id isaaclab_envs:IsaacLab:Isaac-Cartpole-v0
 
 Its option compute_final_obs, of June 2026, keeps the last observations. Older versions lose them: final_obs is None
-there, and the script asks for --time-limits drop.
+there, and the script asks for --time-limits drop. There are no --env-kwargs: edit config below. The critic sees the
+group "critic" alone; if that holds only what is privileged, set critic_columns to slice(None).
 """
 
 from isaaclab.app import AppLauncher

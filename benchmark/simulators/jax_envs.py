@@ -3,13 +3,14 @@
     python cleanrl/ppo_continuous_action_gpu.py --env-id jax_envs:Playground:CartpoleBalance
     python cleanrl/ppo_continuous_action_gpu.py --env-id jax_envs:Brax:inverted_pendulum
 
-Both libraries overwrite the last observation of an episode when they reset; KeepFinalObs, below the reset, keeps it. By
-default, both put an environment back into the state in which it first started, so few environments see few starts.
+Both libraries overwrite the last observation of an episode when they reset; KeepFinalObs, below the reset, keeps it.
+Both put an environment back into the state in which it first started, so few environments see few starts; info isn't
+reset. Playground's full_reset, off as by default, would reset it, and with it what KeepFinalObs keeps.
 """
 
 import os
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take 75% of the GPU's memory
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would reserve 75%, and torch needs room
 import brax.envs
 import jax
 import torch

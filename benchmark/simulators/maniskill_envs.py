@@ -3,7 +3,8 @@ start the script:
 
     python cleanrl/ppo_continuous_action_gpu.py --device cuda --env-id maniskill_envs:ManiSkill:PushCube-v1
 
-The last observations are in infos["final_observation"], only after steps in which an episode ended.
+The last observations are in infos["final_observation"], only after steps in which an episode ended. On a CPU, ManiSkill
+takes one environment: --num-envs 1.
 """
 
 import gymnasium as gym

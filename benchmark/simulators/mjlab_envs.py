@@ -2,7 +2,9 @@
 
     python cleanrl/ppo_continuous_action_gpu.py --env-id mjlab_envs:Mjlab:Mjlab-Cartpole-Swingup
 
-With auto_reset=False (mjlab 1.3 or newer), a step returns the last observations, and what ended is reset here.
+With auto_reset=False (mjlab 1.3 or newer), a step returns the last observations, and what ended is reset here. There
+are no --env-kwargs: edit config below. The critic sees the group "critic" alone; if that holds only what is privileged,
+set critic_columns to slice(None).
 """
 
 import mjlab.tasks  # noqa: F401  registers the tasks

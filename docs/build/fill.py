@@ -49,6 +49,12 @@ METRICS = {
     "losses/explained_variance": "1 if the values predict the returns perfectly, 0 if no better than their mean",
 }
 
+OWN_METRICS = {  # of one script, in the place of those above
+    "ppo_continuous_action_gpu": {
+        "charts/reward": "mean reward per step, as the simulator pays it, not scaled; exists even if no episode ends"
+    },
+}
+
 
 @cache
 def source(script: str, folder: str = "cleanrl") -> str:
@@ -120,7 +126,8 @@ def options(script: str) -> str:
 
 
 def metrics(script: str) -> str:
-    return table("| metric | |", [f"| `{name}` | {text} |" for name, text in METRICS.items() if name in source(script)])
+    texts = METRICS | OWN_METRICS.get(script, {})
+    return table("| metric | |", [f"| `{name}` | {text} |" for name, text in texts.items() if name in source(script)])
 
 
 # ------------------------------------------------------------------------------------------------------- Lines of code
