@@ -753,14 +753,12 @@ class Run:
 
         obs: (B, D); rewards, and returns as learned: (T, N); episodes: (T, 2, N), nan where none ended. Waits
         for the device."""
-        checked = {
-            "the simulator's observations": obs,
-            "the simulator's rewards": rewards,
-            "observations are, but returns, with the values of final_obs at time limits,": returns,
-        }
-        for name, values in checked.items():
+        for name, values in (("observations", obs), ("rewards", rewards)):
             if not values.isfinite().all():
-                raise UserError(f"update {self.update}: {name} are not finite")
+                raise UserError(f"update {self.update}: the simulator's {name} are not finite")
+        if not returns.isfinite().all():  # although the rewards are, and the weights were
+            text = "returns are not finite; is the simulator's final_obs, where a time limit cut an episode?"
+            raise UserError(f"update {self.update}: {text}")
         first_step = self.global_step + self.args.num_envs
         self.global_step += self.args.batch_size
         self.mean_reward = rewards.mean().item()

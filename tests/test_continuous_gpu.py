@@ -593,11 +593,11 @@ def test_nan_in_the_last_observation_of_a_true_end_does_no_harm():
     [
         ("Broken:obs", "the simulator's observations"),
         ("Broken:rewards", "the simulator's rewards"),
-        ("Blown:limits", "returns, with the values of final_obs at time limits,"),
+        ("Blown:limits", "returns"),
     ],
 )
 def test_nan_ends_the_run(in_tmp_path, env_id, what):
-    with pytest.raises(ppo.UserError, match=f"update 1: .*{what} are not finite"):
+    with pytest.raises(ppo.UserError, match=f"update 1: {what} are not finite"):
         ppo.main(ppo.Args(**SMALL, env_id=f"{HERE}:{env_id}"))
 
 
