@@ -35,7 +35,7 @@ import numpy as np
 
 UPDATES = 6  # by default
 SIZES = {"num_envs": 8, "num_steps": 32, "checkpoints": 3, "num_threads": 1}
-TIME_LIMIT = 20  # steps of an episode, so that some end in each rollout
+TIME_LIMIT = 19  # steps of an episode, so that some end in each rollout; prime, for edits that repeat actions
 FRAME_LIMIT = 60  # the same in frames: Gymnasium's Atari games skip 4 a step, and up to 30 at the start
 TOLERANCE = 1e-3  # of log-probs, entropies and values: networks round differently in batches of other sizes
 CHANGING = ("seconds", "log_sizes", "args", "path")  # what two equal runs have of their own in a checkpoint
@@ -183,15 +183,30 @@ def try_gae(module) -> str:
             goes_on = 1.0 - ends[t, n]
             advantage = rewards[t, n] + 0.9 * goes_on * following - values[t, n] + 0.9 * 0.8 * goes_on * advantage
             expected[t, n] = advantage
-    for name, output, right in zip(("advantages", "returns"), outputs, (expected, expected + values)):
-        if output.shape == right.shape and np.abs(output - right).max() < 1e-4:
-            continue
-        if others:
-            raise NotCompared(f"it takes {', '.join(others)}, too, and with ones for that it isn't GAE")
-        return (
-            f"{name} of 5 steps in 2 environments are {output.round(2).tolist()} instead of {right.round(2).tolist()}"
-        )
-    return ""
+    advantages, returns = outputs[0], outputs[-1]
+    if advantages.shape == returns.shape == (5, 2):
+        if np.abs(advantages - expected).max() < 1e-4 and np.abs(returns - advantages - values).max() < 1e-4:
+            return ""
+        if not mixes(module.compute_gae, inputs) and (others or np.abs(returns - advantages - values).max() < 1e-4):
+            differs = f"with ones for {', '.join(others)}, it" if others else "it"
+            raise NotCompared(f"{differs} isn't GAE; right only if your edit estimates advantages in another way")
+    return (
+        f"advantages of 5 steps in 2 environments are {advantages.round(2).tolist()} instead of "
+        f"{expected.round(2).tolist()}, and returns are {returns.round(2).tolist()}"
+    )
+
+
+def mixes(compute_gae, inputs: list) -> bool:
+    """Whether what comes after the end in environment 0 of try_gae changes anything before it or in the other one."""
+    rewards, values, dones, next_value, *others = inputs
+    later = [rewards.copy(), values.copy(), dones, next_value.copy(), *others]
+    later[0][2:, 0] += 1
+    later[1][2:, 0] += 1
+    later[3] += 1  # environment 1 has ended there
+    unchanged = np.ones((5, 2), bool)
+    unchanged[2:, 0] = False
+    pairs = zip(call_with_arrays(compute_gae, inputs), call_with_arrays(compute_gae, later))
+    return any(not np.allclose(before[unchanged], after[unchanged]) for before, after in pairs)
 
 
 def call_with_arrays(function, inputs: list) -> list[np.ndarray]:
@@ -254,6 +269,7 @@ class Watch:
         self.initial = {}  # the numbers of each kept parameter at run.keep, by its id
         # Between agent and environments
         self.observed = {}  # what each VectorEnv returned last, by its id
+        self.masks = {}  # its masks, if it has any
         self.drawn = None  # the actions that Agent returned last
         self.passed = set()  # (phase, what passed): observations to the agent, or actions to the environments
         self.changed = set()  # those of them that the other side had not returned
@@ -263,16 +279,21 @@ class Watch:
         self.ends = []  # where episodes ended, (N,) for each step
         self.estimates = []  # what compute_gae returned
         self.is_last_valued = None  # whether get_value got the observation after it
+        self.simulated = []  # where the simulators said that episodes end, in this call of VectorEnv.step
         self.counts = Counter()  # in all rollouts: ends, time limits, what compute_gae was given, noise
         # Learning
         self.learned = None  # log-probs of the last minibatch
         self.learned_values = None  # and its values
+        self.learned_rows = set()  # log-probs of the samples in all minibatches of this update
+        self.mixed = ""  # what a batch has besides the rollout
+        self.left_out = []  # in each update, the share of the batch's rows that were in no minibatch
         self.is_first = False  # whether the next minibatch is the first of its update
         self.ratios = []  # largest |log ratio| in the first minibatch of each update
         self.later_ratios = []  # and in all others
         self.strays = []  # how far log-probs in first minibatches are from those that acted
         self.values = []  # verdicts on values in first minibatches
         self.rows = []  # and on advantages and returns
+        self.forwards = []  # methods of Agent since its last backward, which is the latest forward's
         self.watch_run(module.Run)
         self.watch_environments(module.VectorEnv)
         self.watch_agent(module.Agent)
@@ -295,6 +316,7 @@ class Watch:
         def watched_updates(run):
             for update in updates(run):
                 self.is_first = True
+                self.learned_rows = set()
                 self.phase = "rollout"
                 self.acted = []
                 self.ends = []
@@ -302,10 +324,8 @@ class Watch:
                 yield update
 
         def watched_log(run, metrics):
-            frame = inspect.currentframe()
-            while frame.f_code.co_name != "train":
-                frame = frame.f_back
-            self.variables = dict(frame.f_locals)
+            self.variables = variables_of_train()
+            self.note_left_out()
             if run.update == 1:
                 for name, thing in self.list_unkept():
                     self.others.append((name, thing, copy.deepcopy(thing.state_dict())))
@@ -340,13 +360,17 @@ class Watch:
         def watched_reset(envs, *arguments, **named):
             obs = reset(envs, *arguments, **named)
             self.observed[id(envs)] = as_array(obs).copy()
+            self.masks[id(envs)] = getattr(envs, "masks", None)
             return obs
 
         def watched_step(envs, actions, *arguments, **named):
             if self.drawn is not None:
                 self.compare_one("actions", as_array(actions), [self.drawn])
+            self.watch_simulators(envs)
+            self.simulated = []
             outputs = step(envs, actions, *arguments, **named)
             self.observed[id(envs)] = as_array(outputs[0]).copy()
+            self.masks[id(envs)] = getattr(envs, "masks", None)
             if self.phase == "rollout" and not isinstance(envs, self.module.Player):
                 self.note_ends(*outputs[2:4])
             return outputs
@@ -354,12 +378,30 @@ class Watch:
         envs_class.reset = watched_reset
         envs_class.step = watched_step
 
+    def watch_simulators(self, envs) -> None:
+        """Notes where Gymnasium's vector says that episodes end. An edit may step it more than once in a step."""
+        vector = getattr(envs, "vector", None)
+        if vector is None or "step" in vars(vector):
+            return
+        step = vector.step
+
+        def watched_step(actions):
+            outputs = step(actions)
+            if len(outputs) == 5:
+                self.simulated.append(as_array(outputs[2]) | as_array(outputs[3]))
+            return outputs
+
+        vector.step = watched_step
+
     def note_ends(self, dones, truncated) -> None:
         """truncated: by environment what a time limit cut, or for simulators on a GPU whether one did."""
         ends = as_array(dones) > 0
         if not isinstance(truncated, dict):
             ends = ends | (as_array(truncated) > 0)
             truncated = np.flatnonzero(as_array(truncated))
+        for simulated in self.simulated:
+            if simulated.shape == ends.shape and (simulated & ~ends).any():
+                self.counts["ends lost"] += 1
         self.ends.append(ends)
         self.is_last_valued = None
         self.counts["ends"] += int(ends.sum())
@@ -376,6 +418,17 @@ class Watch:
         for name in METHODS:
             if hasattr(agent_class, name):
                 setattr(agent_class, name, self.watched_method(name, getattr(agent_class, name)))
+        if hasattr(agent_class, "backward"):  # without torch
+            agent_class.backward = self.watched_backward(agent_class.backward)
+
+    def watched_backward(self, backward):
+        def watched(agent, *arguments, **named):
+            if "evaluate_actions" in self.forwards and self.forwards[-1] != "evaluate_actions":
+                self.counts["backward of another forward"] += 1
+            self.forwards = []
+            return backward(agent, *arguments, **named)
+
+        return watched
 
     def watched_method(self, name: str, method):
         signature = inspect.signature(method)
@@ -386,6 +439,7 @@ class Watch:
             bound.apply_defaults()
             self.inputs[name] = [copied(x) for x in bound.args[1:]]
             outputs = method(*bound.args, **bound.kwargs)
+            self.forwards.append(name)  # after those that it calls itself
             if name == "evaluate_actions":
                 self.learned, self.learned_values = as_arrays(outputs)[0].ravel(), as_arrays(outputs)[2:3]
             elif name == "get_value":
@@ -393,6 +447,9 @@ class Watch:
             elif bound.arguments.get("action") is not None:  # as CleanRL's Agent evaluates actions
                 self.learned, self.learned_values = as_arrays(outputs)[1].ravel(), as_arrays(outputs)[3:4]
             else:
+                if bound.arguments.get("masks") is not None:
+                    returned = [as_array(masks) for masks in self.masks.values() if masks is not None]
+                    self.compare_one("masks", as_array(bound.arguments["masks"]), returned)
                 self.note_acted(as_array(bound.args[1]), bound.arguments.get("noise"), as_arrays(outputs))
             return outputs
 
@@ -459,16 +516,36 @@ class Watch:
         self.module.ppo_loss = watched_loss
 
     def note_minibatch(self, batch: dict[str, np.ndarray]) -> None:
+        self.learned_rows.update(batch["log_probs"].ravel().tolist())
         ratio = np.abs(self.learned - batch["log_probs"].ravel()).max()
         if not self.is_first:
             self.later_ratios.append(ratio)
             return
         self.is_first = False
         self.ratios.append(ratio)
-        if self.acted:
+        self.mixed = self.mixes_batch()
+        if self.acted and not self.mixed:
             self.strays.append(largest_distance(batch["log_probs"].ravel(), np.concatenate(self.acted)))
         self.values.append(judge(self.look_at_values, batch))
         self.rows.append(judge(self.look_at_rows, batch))
+
+    def whole_batch(self) -> np.ndarray | None:
+        """The log-probs of all rows that train learns from, if it has a Batch of them."""
+        batches = [x.log_probs for x in variables_of_train().values() if isinstance(x, self.module.Batch)]
+        return max((as_array(x).ravel() for x in batches), key=len, default=None)
+
+    def mixes_batch(self) -> str:
+        """Says so if the batch isn't the rollout alone, as where an edit adds mirrored samples to it."""
+        batch = self.whole_batch()
+        acted = sum(len(x) for x in self.acted)
+        if batch is None or len(batch) == acted or not acted:
+            return ""
+        return f"the batch has {len(batch)} rows, and the rollout {acted}"
+
+    def note_left_out(self) -> None:
+        batch = self.whole_batch()
+        if batch is not None and self.learned_rows:
+            self.left_out.append(np.mean([row not in self.learned_rows for row in batch.tolist()]))
 
     def look_at_values(self, batch: dict[str, np.ndarray]) -> str:
         """Compares the first minibatch's values with those that the rollout stored."""
@@ -487,6 +564,8 @@ class Watch:
         """Whether returns, advantages and values in a row of the first minibatch are of one step."""
         if not {"returns", "advantages", "values"} <= batch.keys():
             raise NotCompared("Batch has no returns, advantages or values")
+        if self.mixed:
+            raise NotCompared(self.mixed)
         advantages, returns = batch["advantages"].ravel(), batch["returns"].ravel()
         differences = returns - batch["values"].ravel()
         slope, offset = np.polyfit(advantages, differences, 1)  # either may be scaled, or have another mean
@@ -495,11 +574,23 @@ class Watch:
             return "" if slope > 0 else "advantages have the wrong sign: returns minus values are their opposite"
         if np.abs(returns - advantages).max() <= tolerance:
             return "returns are the advantages, without the values"
+        acted = np.concatenate(self.acted) if self.acted else np.empty(0)
         for estimate in self.estimates:
-            pairs = zip((advantages, returns), estimate)
-            if len(estimate) > 1 and all(largest_distance(rows, all_of.ravel()) <= 1e-5 for rows, all_of in pairs):
-                return "returns aren't advantages plus values: they are of other steps or environments"
+            pairs = list(zip((advantages, returns), estimate))
+            if len(pairs) < 2 or any(largest_distance(rows, all_of.ravel()) > 1e-5 for rows, all_of in pairs):
+                continue
+            if all(x.size == acted.size for x in estimate) and self.are_in_order(batch["log_probs"], pairs, acted):
+                return ""  # compute_gae had other values than the batch, as those of a target network
+            return "returns aren't advantages plus values: they are of other steps or environments"
         raise NotCompared("advantages or returns aren't what compute_gae returned, as where two are mixed")
+
+    def are_in_order(self, log_probs: np.ndarray, pairs: list[tuple], acted: np.ndarray) -> bool:
+        """Whether advantages and returns stand in the rows of the steps that they were computed for."""
+        for i, log_prob in enumerate(log_probs.ravel()):
+            steps = np.abs(acted - log_prob) <= 1e-6  # more than one, if it happened again
+            if not any(all(abs(x.ravel()[t] - rows[i]) <= 1e-5 for rows, x in pairs) for t in np.flatnonzero(steps)):
+                return False
+        return True
 
     # ------------------------------------------------------------------------------------------------------ Findings
     def compare_policies(self) -> str:
@@ -513,6 +604,12 @@ class Watch:
             return "all later ones are 1, too: the policy never changes, or the old log-probs are computed anew"
         if max(self.strays, default=0.0) > TOLERANCE:
             return f"log-probs that are learned from are {max(self.strays):.3g} away from those that acted"
+        if self.left_out and np.median(self.left_out) > 0.1:
+            return f"{np.median(self.left_out):.0%} of the batch's rows are in no minibatch"
+        if self.counts["backward of another forward"]:
+            return "Agent.backward follows another forward than evaluate_actions', and belongs to the latest"
+        if not self.strays and self.mixed:
+            raise NotCompared(self.mixed)
         if not self.strays and hasattr(self.module.Agent, ACTING[0]):
             raise NotCompared(f"train doesn't act by Agent.{ACTING[0]}")
         if self.counts["old noise"] > self.counts["new noise"]:
@@ -521,7 +618,10 @@ class Watch:
 
     def compare_passing(self) -> str:
         """Whether the agent sees what environments return, and they get the actions that it returns."""
-        for what, receiver in (("observations", "the agent gets"), ("actions", "the environments get")):
+        passing = [("observations", "the agent gets"), ("actions", "the environments get")]
+        if ("rollout", "masks") in self.passed:
+            passing.append(("masks", "the agent gets"))
+        for what, receiver in passing:
             in_training = ("rollout", what) in self.changed
             in_play = ("play", what) in self.changed
             if in_training and in_play:
@@ -639,6 +739,8 @@ class Watch:
 
     def find_ends(self, is_limited: bool) -> str:
         """Whether episodes ended in the rollouts."""
+        if self.counts["ends lost"]:
+            return "VectorEnv.step returns dones of 0 where its simulators said, in that call, that an episode ended"
         if not self.counts["ends"]:
             raise NotCompared("none ended, so ends are in no check; try another --env-id or --env-kwargs")
         if is_limited and not self.counts["time limits"]:
@@ -676,6 +778,16 @@ class Watch:
         for name, state in self.kept_states.items():
             if state and not first_difference(state, self.kept[name].state_dict(), "state"):
                 return f"{name}, which run.keep names, never changed"
+        optimized = set()
+        for thing in [*self.kept.values(), *self.variables.values()]:
+            for group in getattr(thing, "param_groups", []):
+                optimized |= {id(parameter) for parameter in group.get("params", [])}
+        for called, thing in self.kept.items():
+            named = thing.named_parameters() if hasattr(thing, "named_parameters") else []
+            for name, parameter in named:
+                is_trained = parameter.requires_grad and id(parameter) in optimized
+                if not is_trained and np.array_equal(as_array(parameter), self.initial[id(parameter)]):
+                    return f"{called}'s {name}, which no optimizer trains, never changed"
         return ""
 
     def has_normalized_rewards(self) -> bool:
@@ -711,12 +823,22 @@ class Watch:
                     if owner is thing or id(owner) in self.used:
                         return f"{called} is in an optimizer, but never has a gradient"
                     unused = f"{called} is in an optimizer, but never used"
+                if id(parameter) in optimized and id(parameter) in self.with_gradient - self.with_numbers:
+                    unused = f"{called}'s gradient is always 0"
                 if id(parameter) in self.with_numbers and id(parameter) in self.initial:
                     if np.array_equal(as_array(parameter), self.initial[id(parameter)]):
                         return f"{called} has gradients, but is never changed by them"
         if unused:
             raise NotCompared(f"{unused}; if a rare phase uses it, add --updates")
         return ""
+
+
+def variables_of_train() -> dict:
+    """The variables of the train that called, or nothing: another function may ask."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "train":
+        frame = frame.f_back
+    return dict(frame.f_locals) if frame is not None else {}
 
 
 def copied(x):

@@ -14,6 +14,7 @@ VALUE = "every value is the rollout's"
 PASSING = "agent and environments get what the other returned"
 GAE = "compute_gae follows its definition"
 ENDS = "compute_gae gets the ends"
+ENDED = "episodes end, by a time limit"
 ROWS = "rows of the batch"
 MEMORY = "the memory is forgotten"
 PLAYER = "a loaded checkpoint"
@@ -338,6 +339,72 @@ SELDOM = {
         ],
         {OPTIMIZERS: "FAIL"},
     ),
+    "rows that no minibatch has": (
+        "ppo",
+        [("randperm(args.batch_size,", "randperm(args.batch_size // 2,")],
+        {RATIO: "FAIL"},
+    ),
+    "a batch with more rows than the rollout": (
+        "ppo",
+        [
+            (
+                "        # Learn, in",
+                "        batch = Batch(*(torch.cat([x, x[:T]]) for x in batch))\n        # Learn, in",
+            ),
+            ("randperm(args.batch_size,", "randperm(len(batch.obs),"),
+        ],
+        {RATIO: "--", ROWS: "--"},
+    ),
+    "advantages of a target critic": (
+        "ppo",
+        [("= compute_gae(rewards, values,", "= compute_gae(rewards, 0.5 * values,")],
+        {},
+    ),
+    "ends that a repeated action steps over": (
+        "ppo",
+        [
+            (
+                "        observations, rewards, terminated, truncated, infos = self.vector.step",
+                "        self.vector.step(actions)\n"
+                "        observations, rewards, terminated, truncated, infos = self.vector.step",
+            )
+        ],
+        {ENDED: "FAIL"},
+    ),
+    "masks changed in train": (
+        "ppo_multidiscrete",
+        [("from_numpy(envs.masks)", "from_numpy(envs.masks * (np.arange(envs.masks.shape[1]) >= step % 2))")],
+        {PASSING: "FAIL"},
+    ),
+    "a forward between evaluate_actions and backward": (
+        "ppo_numpy",
+        [
+            (
+                "                agent.backward(",
+                "                agent.get_value(b_obs[:M])\n                agent.backward(",
+            )
+        ],
+        {RATIO: "FAIL"},
+    ),
+    "an estimate of its own that mixes episodes": (
+        "ppo",
+        [
+            ("gae_lambda: float):", "gae_lambda: float, horizon):"),
+            ("args.gamma, args.gae_lambda)", "args.gamma, args.gae_lambda, 1)"),
+            ("* next_values * continues", "* next_values"),
+        ],
+        {GAE: "FAIL"},
+    ),
+    "a network that nothing trains": (
+        "ppo",
+        [
+            (
+                "        self.actor = mlp",
+                "        self.fixed = nn.Linear(1, 1).requires_grad_(False)\n        self.actor = mlp",
+            )
+        ],
+        {KEPT: "--"},
+    ),
     "a rare phase": ("ppo", AUXILIARY, {OPTIMIZERS: "--", KEPT: "--"}),
     "a rare phase, more updates": ("ppo", AUXILIARY, {}, "--updates", "18"),
     "a rare phase that uses what isn't kept": ("ppo", RARE, {KEPT: "--"}),
@@ -425,7 +492,7 @@ def test_an_episode_ends_and_a_time_limit_comes_in_tasks_that_have_none(tmp_path
     path = edit("none", tmp_path)
     words = ["--env-id", "Acrobot-v1"]
     limited = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words)
-    assert limited == [*words, "--env-kwargs", '{"max_episode_steps": 20}']
+    assert limited == [*words, "--env-kwargs", '{"max_episode_steps": 19}']
     words = [*words, "--env-kwargs", '{"max_episode_steps": 300}']
     own = check_edit.in_process(path, tmp_path / "options", check_edit.read_options, words)
     assert own[-1] == '{"max_episode_steps": 300}'
