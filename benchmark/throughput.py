@@ -26,10 +26,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,30 +39,19 @@ import tyro
 from command_line import UserError, one_line_errors, print_table, with_values, words_of
 from files import write_atomically
 from kept import write_json
-from runs import ROOT, release, version
+from runs import ROOT, read_log, release, version
 
-SB3_THREADS = {"default threads": None, "1 thread": 1}  # of torch; None is its default
 WITH_MEMORY = ("ppo_lstm", "ppo_continuous_action_lstm")  # they are measured beside RecurrentPPO
 LEAST_UPDATES = 3  # in a measurement
 PROFILED = 5  # updates of a profile, after the first one
-PARTS = ("update", "environment", "acting", "copies", "learning")  # of a profile
-SHORT = "--num-steps 32 --num-minibatches 1"  # an eighth of Procgen's rollout as one minibatch of the usual size
-DEFAULTS: dict[str, dict[str, Any]] = {  # where neither --arguments nor --against is typed
-    "ppo_atari": {"arguments": "--precision bf16", "against": ""},
-    "ppo_atari_lstm": {"arguments": "--precision bf16", "against": ""},
-    "ppo_atari_envpool": {"arguments": "--precision bf16 --env-threads 2", "against": "--env-threads 2"},
-    "ppo_atari_multigpu": {"processes": 2, "against": "", "sb3": False},
-    "ppo_atari_multigpu_envpool": {"processes": 2, "against": "", "sb3": False},
-    "ppo_procgen": {"arguments": f"--precision bf16 {SHORT}", "against": SHORT, "sb3": False},
-}
 
 
 @dataclass
 class Args:
     script: str = "ppo"  # name of a script in cleanrl/
-    arguments: str | None = None  # arguments of the script, as one string: "--num-envs 8"
+    arguments: str = ""  # arguments of the script, as one string: "--num-envs 8"
     against: str | None = None  # arguments of a second measurement of the script, to compare with
-    processes: int | None = None  # processes that torchrun starts; 2 for a multigpu script at its defaults, else 1
+    processes: int = 1  # processes that torchrun starts, for a multigpu script
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
     rounds: int = 5  # rounds, each with one measurement of everything
@@ -71,79 +59,6 @@ class Args:
     output: Path | None = None  # JSON file to write
     keep: bool = False  # put it into the published results, benchmark/results/speed.json
     profile: bool = False  # measure the parts of an update instead: environment, acting, copies and learning
-
-
-# ---------------------------------------------------------------------------------------------------- A launched script
-class Launch:
-    """A script as a user launches it, in a temporary folder. Both are gone after the `with` block."""
-
-    def __init__(self, script: str, arguments: str, processes: int = 1):
-        self.name = f"{script}.py {arguments}".strip()
-        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        words = [str(ROOT / "cleanrl" / f"{script}.py"), *words_of(f"{script}.py", arguments)]
-        self.command = [sys.executable, *launcher, *words] if processes > 1 else [sys.executable, *words]
-        self.peak_bytes = 0  # resident memory of its largest process, as far as wait_for has looked
-
-    def __enter__(self) -> "Launch":
-        self.folder = tempfile.TemporaryDirectory(prefix="throughput-")
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")
-        self.start = time.perf_counter()
-        self.process = subprocess.Popen(
-            self.command,
-            cwd=self.folder.name,
-            env=os.environ | {"TMPDIR": self.folder.name},  # torchrun leaves folders behind
-            stdout=subprocess.DEVNULL,
-            stderr=self.errors,
-            start_new_session=True,
-        )
-        return self
-
-    def __exit__(self, *error) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(self.process.pid).children(recursive=True):  # torchrun's have other groups
-                child.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.errors.close()
-        self.folder.cleanup()
-
-    def text(self, name: str) -> str:
-        """A file of the run folder, empty if there is none yet."""
-        for path in Path(self.folder.name).glob(f"runs/*/{name}"):
-            return path.read_text("utf-8")
-        return ""
-
-    def rows(self, name: str) -> list[dict[str, str]]:
-        """The whole rows of a CSV file of the run folder, so far."""
-        text = self.text(name)
-        return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
-
-    def wait_for(self, condition: Callable[[], bool], interval: float) -> bool:
-        """Waits until the condition holds, or the script has ended. Returns whether it holds; of a script that breaks
-        it shows what it said."""
-        while not condition():
-            if self.process.poll() is not None:
-                if self.process.returncode:
-                    self.errors.seek(0)
-                    print(self.errors.read().rstrip(), file=sys.stderr)
-                    raise UserError(f"{self.name}: ended with status {self.process.returncode}; it says why above")
-                return condition()
-            with contextlib.suppress(psutil.NoSuchProcess):
-                parent = psutil.Process(self.process.pid)
-                for process in [parent, *parent.children(recursive=True)]:
-                    self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
-            time.sleep(interval)
-        return True
-
-
-def try_out(script: str, arguments: str, processes: int) -> dict:
-    """Launches the script until it has made its run folder, so that a mistake is noticed before anything is measured.
-    Returns its config.json."""
-    with Launch(script, arguments, processes) as launch:
-        if not launch.wait_for(lambda: bool(launch.text("metrics.csv")), 0.02):
-            raise UserError(f"{launch.name}: has ended without a training; leave out such as --help and --evaluate")
-        return json.loads(launch.text("config.json"))
 
 
 # --------------------------------------------------------------------------------------------------------- Measurements
@@ -160,30 +75,81 @@ def speed(times: list[float], steps: int, args: Args) -> dict[str, float]:
         hint = "use fewer, or more --total-timesteps"
         raise UserError(f"--seconds {args.seconds}: the whole training is over sooner; {hint}")
     seconds = np.diff([x for x in times if x >= args.warm_up])
-    of_update = median(seconds)
     thirds = [steps / np.mean(part) for part in np.array_split(seconds, 3)]
     return {
-        "steps_per_second": steps / of_update,
+        "steps_per_second": steps / median(seconds),
         "slowest": min(thirds),
         "fastest": max(thirds),
-        "ms_per_update": 1e3 * of_update,
         "updates": len(seconds),
     }
 
 
-def measure_script(args: Args, arguments: str, processes: int) -> dict:
-    """Watches a training until enough updates have ended."""
-    with Launch(args.script, arguments, processes) as launch:
+@contextlib.contextmanager
+def launched(script: str, arguments: str, processes: int) -> Iterator[tuple[psutil.Popen, Path]]:
+    """A script as a user launches it: its process and the temporary folder where it runs. Both are gone in the end."""
+    command = [sys.executable]
+    if processes > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command += [str(ROOT / "cleanrl" / f"{script}.py"), *words_of(f"{script}.py", arguments)]
+    with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
+        with open(Path(folder, "errors.txt"), "w", encoding="utf-8") as errors:
+            process = psutil.Popen(
+                command,
+                cwd=folder,
+                env=os.environ | {"TMPDIR": folder},  # torchrun leaves folders behind
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        try:
+            yield process, Path(folder)
+        finally:
+            for one in family(process):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.wait()
 
-        def times() -> list[float]:
-            """Seconds of training at the end of each update: its steps by the steps per second until then."""
-            return [float(row["global_step"]) / float(row["charts/SPS"]) for row in launch.rows("metrics.csv")]
 
-        launch.wait_for(lambda: bool(times()), 0.01)
-        first_row_seconds = time.perf_counter() - launch.start
-        launch.wait_for(lambda: is_enough(times(), args), 0.1)
-        result = speed(times(), int(launch.rows("metrics.csv")[0]["global_step"]), args)
-        return result | {"first_row_seconds": first_row_seconds, "peak_mb": launch.peak_bytes / 1e6}
+def family(process: psutil.Popen) -> list[psutil.Process]:
+    """The process and those that it has started, unless it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+def measure_script(args: Args, arguments: str, processes: int) -> dict[str, dict]:
+    """Watches a training until enough updates have ended. Returns its speed, what its launch took, and its
+    config.json."""
+    name = f"{args.script}.py {arguments}".strip()
+    begin = time.perf_counter()
+    launch = {"first_row_seconds": 0.0, "peak_mb": 0.0}
+    rows: list[dict[str, str]] = []
+    times: list[float] = []  # seconds of training at the end of each update
+    with launched(args.script, arguments, processes) as (process, folder):
+        while not is_enough(times, args):
+            has_ended = process.poll() is not None  # then what is read next is all
+            for path in folder.glob("runs/*/metrics.csv"):
+                rows = list(csv.DictReader(read_log(path).splitlines()))
+            times = [float(row["global_step"]) / float(row["charts/SPS"]) for row in rows]  # SPS: until then
+            for one in family(process):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    launch["peak_mb"] = max(launch["peak_mb"], one.memory_info().rss / 1e6)
+            if has_ended:
+                break
+            if not rows:
+                launch["first_row_seconds"] = time.perf_counter() - begin
+            time.sleep(0.1 if rows else 0.01)
+        if process.poll():
+            print((folder / "errors.txt").read_text("utf-8").rstrip(), file=sys.stderr)
+            raise UserError(f"{name}: ended with status {process.poll()}; it says why above")
+        if not rows:
+            raise UserError(f"{name}: has ended without a training; leave out such as --help and --evaluate")
+        (config,) = folder.glob("runs/*/config.json")
+        return {
+            "speed": speed(times, int(rows[0]["global_step"]), args),
+            "launch": launch,
+            "config": json.loads(config.read_text("utf-8")),
+        }
 
 
 def sb3_envs(arguments: dict, workers: bool):
@@ -275,42 +241,12 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
     return speed(clock.times, batch_size, args) | {"threads": torch.get_num_threads()}
 
 
-class Clock:
-    """Seconds of the parts of an update: those of the environments' steps, of acting, and of learning, which is what
-    lies between a rollout's last step and the next one's first action. The first update warms up and doesn't count."""
-
-    def __init__(self, steps: int):
-        self.steps = steps  # of a rollout
-        self.parts = dict.fromkeys(("environment", "acting", "learning"), 0.0)
-        self.taken = 0
-        self.begin = time.perf_counter()  # of what counts
-        self.rollout_end: float | None = None
-
-    def add(self, part: str, begin: float) -> float:
-        now = time.perf_counter()
-        self.parts[part] += now - begin
-        return now
-
-    def acts(self, begin: float) -> None:
-        if self.rollout_end is not None:
-            self.parts["learning"] += begin - self.rollout_end
-            self.rollout_end = None
-            if self.taken == self.steps:  # what was added up until now was warming up
-                self.parts = dict.fromkeys(self.parts, 0.0)
-                self.begin = begin
-
-    def has_stepped(self, now: float) -> None:
-        self.taken += 1
-        if self.taken % self.steps == 0:
-            self.rollout_end = now
-
-
-def measure_parts(script: str, typed: str, updates: int) -> dict[str, float]:
-    """Milliseconds of an update by its parts, the mean of so many updates; "copies" are those of observations to the
-    device and of actions from it, and bookkeeping. The script is loaded here: call it in a process of its own."""
+def measure_parts(script: str, typed: str) -> dict[str, dict]:
+    """Milliseconds of an update by its parts, and the run's config.json. The script is loaded here: call it in a
+    process of its own."""
     import torch
 
-    def synchronized() -> float:
+    def now() -> float:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -321,45 +257,54 @@ def measure_parts(script: str, typed: str, updates: int) -> dict[str, float]:
         raise UserError(f"--profile: {script}.py has no torch; profile another script")
     words = words_of("--arguments", typed)
     args = tyro.cli(module.Args, args=words)
-    total = args.num_envs * args.num_steps * (updates + 1)
+    total = args.num_envs * args.num_steps * (PROFILED + 1)
     args = tyro.cli(module.Args, args=[*words, "--total-timesteps", str(total)])
-    clocks = []
+    times: list[float] = []
 
     class TimedVectorEnv(module.VectorEnv):
         def step(self, actions):
-            begin = time.perf_counter()
+            times.append(time.perf_counter())
             result = super().step(actions)
-            if clocks:  # before that, the script tries out the environment
-                clocks[0].has_stepped(clocks[0].add("environment", begin))
+            times.append(time.perf_counter())
             return result
 
     class TimedAgent(module.Agent):
         def get_action_and_value(self, *inputs):
-            begin = synchronized()
-            clocks[0].acts(begin)
+            times.append(now())
             result = super().get_action_and_value(*inputs)
-            synchronized()
-            clocks[0].add("acting", begin)
+            times.append(now())
             return result
 
     train = module.train
-    seconds = []
 
     def timed_train(args, run):
-        clocks.append(Clock(args.num_steps))
+        times.clear()  # before that, the script tries out the environment
         train(args, run)
-        now = synchronized()
-        clocks[0].acts(now)
-        seconds.append(now - clocks[0].begin)
+        times.append(now())
 
     module.VectorEnv, module.Agent, module.train = TimedVectorEnv, TimedAgent, timed_train
     with tempfile.TemporaryDirectory(prefix="throughput-") as folder, contextlib.redirect_stdout(sys.stderr):
         os.chdir(folder)
         module.main(args)
         os.chdir(ROOT)  # the folder goes
-    parts = {name: 1e3 * part / updates for name, part in clocks[0].parts.items()}
-    whole = 1e3 * seconds[0] / updates
-    return {"update": whole, **parts, "copies": whole - sum(parts.values())}
+        (config,) = Path(folder).glob("runs/*/config.json")
+        return {"parts": parts_of(times, args.num_steps), "config": json.loads(config.read_text("utf-8"))}
+
+
+def parts_of(times: list[float], steps: int) -> dict[str, float]:
+    """Milliseconds of an update by its parts, the mean over the updates after the first one. In `times`, each of the
+    `steps` steps of an update has four: acting begins, has ended, the environments' step begins, has ended. The end of
+    the training is the last. Learning is what lies between a rollout's last step and the next one's first action;
+    "copies" are those of observations to the device and of actions from it, and bookkeeping."""
+    of_steps = np.array(times[:-1]).reshape(-1, steps, 4)[1:]  # (U, T, 4)
+    ends = [*of_steps[1:, 0, 0], times[-1]]  # of the updates, (U,)
+    update = times[-1] - of_steps[0, 0, 0]
+    acting = np.sum(of_steps[:, :, 1] - of_steps[:, :, 0])
+    environment = np.sum(of_steps[:, :, 3] - of_steps[:, :, 2])
+    learning = np.sum(ends - of_steps[:, -1, 3])
+    copies = update - environment - acting - learning
+    seconds = {"update": update, "environment": environment, "acting": acting, "copies": copies, "learning": learning}
+    return {part: 1e3 * float(one) / len(of_steps) for part, one in seconds.items()}
 
 
 def end(number: int, frame) -> None:
@@ -375,33 +320,35 @@ def in_child(function, *arguments) -> dict:
         return pool.submit(function, *arguments).result()
 
 
-def sides_of(args: Args, arguments: dict) -> Iterator[tuple[str, Callable[[], dict]]]:
-    """What a round measures: key in the results, and the function that measures it."""
-    yield "script", partial(measure_script, args, args.arguments, args.processes)
+def measure_round(args: Args) -> tuple[dict, dict]:
+    """One measurement of everything, in turn, with the ratios of their speeds; and the script's config.json."""
+    first = measure_script(args, args.arguments, args.processes)
+    arguments = first["config"]["arguments"]
+    result = {"script": first["speed"]}
     if args.against is not None:
-        yield "against", partial(measure_script, args, args.against, 1)
-    if not args.sb3:
-        return
-    in_parallel = arguments.get("vectorization") == "async" or "env_threads" in arguments
-    for workers in [False, True] if in_parallel else [False]:
-        for name, threads in SB3_THREADS.items():
-            key = f"{name}, SubprocVecEnv" if workers else name
-            yield key, partial(in_child, measure_sb3, arguments, threads, workers, args)
-
-
-def measure_round(args: Args, arguments: dict) -> dict:
-    """One measurement of everything, in turn, with the ratios of their speeds."""
-    result = {}
-    for key, measure in sides_of(args, arguments):
-        result[key] = measure()
-        print(f"{args.script}, {key}: {result[key]['steps_per_second']:,.0f} steps/s", file=sys.stderr)
-    speeds = {key: one["steps_per_second"] for key, one in result.items()}
-    result["launch"] = {name: result["script"].pop(name) for name in ("first_row_seconds", "peak_mb")}
+        result["against"] = measure_script(args, args.against, 1)["speed"]
+    if args.sb3:
+        for key, (threads, workers) in sb3_sides(arguments).items():
+            result[key] = in_child(measure_sb3, arguments, threads, workers, args)
+    speeds = {}
+    for key, one in result.items():
+        speeds[key] = one["steps_per_second"]
+        print(f"{args.script}, {key}: {speeds[key]:,.0f} steps/s", file=sys.stderr)
+    result["launch"] = first["launch"]
     for kind, key in (("ratios", "script"), ("against_ratios", "against")):
         others = [name for name in speeds if name not in ("script", key)]
         if key in speeds and others:
             result[kind] = {name: speeds[key] / speeds[name] for name in others}
-    return result
+    return result, first["config"]
+
+
+def sb3_sides(arguments: dict) -> dict[str, tuple[int | None, bool]]:
+    """How stable-baselines3 is measured, by name: on how many threads of torch (None is its default), and whether its
+    environments have a process each, as they do beside a script that steps them in parallel."""
+    sides: dict[str, tuple[int | None, bool]] = {"default threads": (None, False), "1 thread": (1, False)}
+    if arguments.get("vectorization") == "async" or "env_threads" in arguments:
+        sides |= {"default threads, SubprocVecEnv": (None, True), "1 thread, SubprocVecEnv": (1, True)}
+    return sides
 
 
 def medians(rounds: list):
@@ -475,25 +422,13 @@ def launch_rows(speeds: dict) -> list[list[str]]:
 
 
 # ---------------------------------------------------------------------------------------------------------- The program
-def filled_in(args: Args) -> Args:
-    """The arguments with the script's DEFAULTS where neither --arguments nor --against is typed."""
-    filled: dict[str, Any] = {"arguments": args.arguments or "", "processes": 1}
-    if args.arguments is None and args.against is None:
-        filled |= DEFAULTS.get(args.script, {})
-    if args.processes is not None:
-        filled["processes"] = args.processes
-    return replace(args, **filled)
-
-
 def check(args: Args) -> None:
     """Raises UserError at the first option that can't work."""
     scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
     if args.script not in scripts:
         raise UserError(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
-    if args.rounds < 1 or args.processes < 1:
-        raise UserError("--rounds and --processes: must be 1 or more")
-    if not 0 < args.seconds < np.inf or not 0 <= args.warm_up < np.inf:
-        raise UserError("--seconds must be above 0, and --warm-up 0 or more")
+    if args.rounds < 1:
+        raise UserError("--rounds: must be 1 or more")
     if args.processes != 1 and "multigpu" not in args.script:
         raise UserError(f"--processes {args.processes}: {args.script}.py takes only one")
     if args.output and args.output.is_dir():
@@ -516,39 +451,40 @@ def cpu_name() -> str:
     return platform.processor()
 
 
-def measure_all(args: Args, config: dict) -> dict:
+def measure_all(args: Args) -> dict:
     """What the published results have of a script."""
-    measured = {
-        "options": asdict(args) | {"output": None},
-        "hardware": config["hardware"] | {"cpu": cpu_name()},
-        "versions": config["versions"] | {args.script: version(ROOT / "cleanrl" / f"{args.script}.py")},
-        "release": release(),
-        "arguments": config["arguments"],
-    }
-    for package in ["stable-baselines3", "torch"] if args.sb3 else []:
-        measured["versions"][package] = importlib.metadata.version(package)
     rounds = []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
         if args.profile:
-            rounds.append({"profile": in_child(measure_parts, args.script, args.arguments, PROFILED)})
+            found = in_child(measure_parts, args.script, args.arguments)
+            rounds.append({"profile": found["parts"]})
+            config = found["config"]
         else:
-            rounds.append(measure_round(args, config["arguments"]))
-    return measured | {"medians": medians(rounds), "rounds": rounds}
+            one, config = measure_round(args)
+            rounds.append(one)
+    versions = config["versions"] | {args.script: version(ROOT / "cleanrl" / f"{args.script}.py")}
+    for package in ["stable-baselines3", "torch"] if args.sb3 else []:
+        versions[package] = importlib.metadata.version(package)
+    return {
+        "options": asdict(args) | {"output": None},
+        "hardware": config["hardware"] | {"cpu": cpu_name()},
+        "versions": versions,
+        "release": release(),
+        "arguments": config["arguments"],
+        "medians": medians(rounds),
+        "rounds": rounds,
+    }
 
 
 def main(args: Args) -> None:
     """Measures, prints the tables, and writes the files that it is to."""
-    args = filled_in(args)
     check(args)
-    config = try_out(args.script, args.arguments, args.processes)
-    if args.against is not None:
-        try_out(args.script, args.against, 1)
-    measured = measure_all(args, config)
+    measured = measure_all(args)
     name = f"throughput/{args.script}"
     if args.profile:
         parts = measured["medians"]["profile"]
-        print_table([["milliseconds of", *PARTS], [args.script, *(f"{parts[part]:,.1f}" for part in PARTS)]])
+        print_table([["milliseconds of", *parts], [args.script, *(f"{one:,.1f}" for one in parts.values())]])
     else:
         for rows in (speed_rows({name: measured}), launch_rows({name: measured})):
             print_table([[cell.replace("<br>", "; ") for cell in row] for row in rows])

@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -58,7 +58,7 @@ def test_speed_is_the_median_over_the_updates_after_the_warm_up():
     assert tool.is_enough([*times, 7.0], args)
     assert not tool.is_enough([3.0, 9.0, 10.0], args)  # too few
     found = tool.speed([*times, 7.0], 100, args)
-    assert (found["steps_per_second"], found["ms_per_update"], found["updates"]) == (100 / 0.75, 750.0, 4)
+    assert (found["steps_per_second"], found["updates"]) == (100 / 0.75, 4)
     assert (found["slowest"], found["fastest"]) == (100 / 1.5, 100 / 0.5)  # of 1 and 2, 0.5, and 0.5 seconds
 
 
@@ -92,23 +92,8 @@ def test_stable_baselines3_trains_in_the_scripts_environment(needs, arguments, w
     ],
 )
 def test_beside_parallel_environments_those_of_stable_baselines3_are_parallel_too(arguments, several):
-    keys = [key for key, _ in tool.sides_of(tool.filled_in(tool.Args()), arguments)]
     workers = ["default threads, SubprocVecEnv", "1 thread, SubprocVecEnv"]
-    assert keys == ["script", "default threads", "1 thread", *(workers if several else [])]
-
-
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ({"script": "ppo"}, (1, True, None)),
-        ({"script": "ppo_atari_multigpu"}, (2, False, "")),
-        ({"script": "ppo_atari_multigpu", "processes": 1}, (1, False, "")),
-        ({"script": "ppo_atari_multigpu", "arguments": "--device cpu"}, (1, True, None)),
-    ],
-)
-def test_what_is_typed_counts_more_than_the_scripts_default(typed, expected):
-    args = tool.filled_in(replace(tool.Args(), **typed))
-    assert (args.processes, args.sb3, args.against) == expected
+    assert list(tool.sb3_sides(arguments)) == ["default threads", "1 thread", *(workers if several else [])]
 
 
 def test_sigterm_leaves_nothing_behind(tmp_path):
@@ -130,25 +115,23 @@ def test_sigterm_leaves_nothing_behind(tmp_path):
     ("words", "said"),
     [
         (["--script", "pppo"], "--script pppo: unknown; cleanrl/ has "),
-        (["--rounds", "0"], "--rounds and --processes: must be 1 or more"),
+        (["--rounds", "0"], "--rounds: must be 1 or more"),
         (["--processes", "2"], "--processes 2: ppo_numpy.py takes only one"),
         (["--output", "."], "--output .: is a folder; name a file in it"),
         (["--seconds", "9", "--arguments=--total-timesteps 2048"], "the whole training is over sooner"),
+        (["--arguments=--help"], "ppo_numpy.py --help: has ended without a training"),
+        (["--arguments=--gamma 2"], "--gamma 2: ended with status 2; it says why above"),
+        (["--against=--gamma 2"], "--gamma 2: ended with status 2; it says why above"),
     ],
 )
-def test_wrong_use_is_one_line(tmp_path, words, said):
-    done = throughput(tmp_path, "--script", "ppo_numpy", "--no-sb3", *words, "--rounds", "1", *words)
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("round ")]
-    assert done.returncode == 2, done
-    assert len(lines) == 1 and said in lines[0] and not done.stdout
+def test_wrong_use_is_one_line(tool_here, tmp_path, monkeypatch, words, said):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stdout, stderr = tool_here(tool, *QUICK, "--no-sb3", *words, status=2)
+    lines = [line for line in stderr.splitlines() if not line.startswith("round ")]
+    if "why above" in said:
+        assert lines.pop(0) == "ppo_numpy.py: error: --gamma 2.0: must be from 0 to 1"
+    assert len(lines) == 1 and said in lines[0] and not stdout
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("words", [["--arguments", "--gamma 2"], ["--against=--gamma 2"]])
-def test_wrong_arguments_of_the_script_are_noticed_before_round_1(tmp_path, words):
-    done = throughput(tmp_path, "--script", "ppo_numpy", "--no-sb3", *words)
-    assert done.returncode == 2
-    assert "round" not in done.stderr and "--gamma 2" in done.stderr
 
 
 @pytest.mark.seldom
@@ -167,30 +150,26 @@ def test_a_profile_has_the_parts_of_an_update(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the profile changes it
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "ppo", raising=False)
-    parts = tool.measure_parts("ppo", "--num-steps 32", 5)
+    found = tool.measure_parts("ppo", "--num-steps 32")
     del sys.modules["ppo"]  # its classes were replaced
-    assert sorted(parts) == sorted(tool.PARTS)
+    assert found["config"]["arguments"]["total_timesteps"] == 4 * 32 * (tool.PROFILED + 1)
+    parts = found["parts"]
     assert sum(parts.values()) == pytest.approx(2 * parts["update"]) and min(parts.values()) > 0
     assert parts["learning"] > parts["copies"]
     assert not list(tmp_path.iterdir()) and not list(ROOT.glob("runs/*num-steps*"))
 
 
-def test_a_clock_leaves_out_the_first_update(monkeypatch):
-    """Two updates of two steps: acting takes 1 second, a step 2, learning 10 and what is between 1."""
-    now = [0.0]
-    monkeypatch.setattr(tool.time, "perf_counter", lambda: now[0])
-    clock = tool.Clock(2)
-    for _ in range(4):
-        clock.acts(now[0])
-        begin, now[0] = now[0], now[0] + 1
-        clock.add("acting", begin)
-        now[0] += 1
-        begin, now[0] = now[0], now[0] + 2
-        clock.has_stepped(clock.add("environment", begin))
-        if clock.taken % 2 == 0:
-            now[0] += 10
-    clock.acts(now[0])
-    assert clock.begin == 18.0 and clock.parts == {"environment": 4.0, "acting": 2.0, "learning": 10.0}
+def test_the_parts_of_an_update_are_told_without_the_first_one():
+    """Three updates of two steps: acting takes 1 second, a step 2, learning 10 and what is between them 3."""
+    times = []
+    now = 7.0
+    for update in range(3):
+        for _ in range(2):
+            times += [now, now + 1, now + 4, now + 6]
+            now += 9 if update > 0 else 90
+        now += 7  # instead of the 3 seconds to the next action
+    parts = tool.parts_of([*times, now], 2)
+    assert parts == {"update": 25e3, "environment": 4e3, "acting": 2e3, "copies": 9e3, "learning": 10e3}
 
 
 @pytest.mark.parametrize(
