@@ -17,7 +17,7 @@ import glob
 import json
 import sys
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +48,6 @@ class Args:
     output: Path = Path("report")  # folder that gets the tables and curves
     x: Literal["steps", "minutes"] = "steps"  # what the curves are drawn against; minutes are those of training alone
     keep: list[Path] | None = None  # run folders to add to the kept results, benchmark/results
-    release: str | None = None  # with --keep: the release that they are said to be of; by default the present one
 
 
 @dataclass
@@ -65,8 +64,6 @@ class Compare:
     a: tyro.conf.Positional[str]  # the runs before
     b: tyro.conf.Positional[str]  # the runs after
     only: list[str] = field(default_factory=list)  # filters of both, as in env-id=CartPole-v1
-    steps: int | None = None  # compare the first so many steps of each run; by default all, which must be equally many
-    different_schedules: bool = False  # compare even if what is annealed reached other values at the same step
     paired: bool = True  # pair the runs of a seed, if both sets have the same seeds
     release: str | None = None  # compare kept runs of this release
     output: Path = Path("comparison")  # the files' name, to which .md and .svg are added
@@ -269,42 +266,28 @@ def report_runs(paths: list[Path], only: list[str], output: Path, x: str) -> Non
 
 
 # ----------------------------------------------------------------------------------------------------------- Comparison
-def shortened(run: Run, steps: int) -> Run:
-    """The run as it was at this step; if it ended earlier, with how it ended."""
-    ended = run.steps <= steps
-    if run.total < steps or not ended.any():
-        first_end = f"{run.steps[0]:,.0f}"
-        raise UserError(f"--steps {steps}: {run.name} has {run.total:,}, and its first episode ended at {first_end}")
-    had_ended = run.stopped_at is not None and run.stopped_at < steps
-    end = run.end if had_ended else "whole"
-    seconds = None if run.seconds is None else run.seconds[ended]
-    steps_of, returns_of = run.steps[ended], run.returns[ended]
-    return replace(run, end=end, first_steps=steps, steps=steps_of, returns=returns_of, seconds=seconds)
-
-
-def compared_runs(pattern: str, args: Compare) -> dict[str, list[Run]]:
-    """The runs of one side by environment. They must be of one experiment in each."""
+def runs_named(pattern: str, release: str | None) -> list[Run]:
+    """The runs of a folder, of a pattern, or the kept ones of a name."""
     folders = [Path(path) for path in sorted(glob.glob(pattern) or [pattern]) if Path(path).is_dir()]
     if folders:
-        runs = find_runs(folders)
-    else:
-        kept = kept_runs(pattern) or [run for run in kept_runs("results") if run.exp_name == pattern]
-        runs = [run for run in kept if args.release in (None, run.release)]
+        return find_runs(folders)
+    kept = kept_runs(pattern) or [run for run in kept_runs("results") if run.exp_name == pattern]
+    runs = [run for run in kept if release in (None, run.release)]
     if not runs:
-        which = f"kept runs of release {args.release}" if args.release else "kept runs"
+        which = f"kept runs of release {release}" if release else "kept runs"
         raise UserError(f"{pattern}: is no folder and no {which}; name folders, a pattern in quotes, or such as ppo")
-    runs = selected(runs, args.only)
-    if args.steps is not None:
-        runs = [shortened(run, args.steps) for run in runs]
+    return runs
+
+
+def by_environment(name: str, runs: list[Run]) -> dict[str, list[Run]]:
+    """The runs of one side. They must be of one experiment in each environment."""
     environments = defaultdict(list)
     for run in sorted(runs, key=lambda run: (run.env_id, run.seed)):
         environments[run.env_id].append(run)
     for environment, members in environments.items():
         names = ", ".join(sorted(differing(members)))
         if names:
-            raise UserError(
-                f"{pattern}: its runs in {environment} differ in {names}; add --only, or name fewer folders"
-            )
+            raise UserError(f"{name}: its runs in {environment} differ in {names}; add --only, or name fewer folders")
     return environments
 
 
@@ -331,13 +314,6 @@ def differences(a: list[Run], b: list[Run]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def have_one_schedule(a: Run, b: Run) -> bool:
-    """Whether what is annealed over the whole run is the same at the same step of both."""
-    if a.planned == b.planned:
-        return True
-    return all(not run.arguments.get(name, True) for run in (a, b) for name in ("anneal_lr", "anneal_clip"))
-
-
 def answer(low: float, high: float) -> str:
     """What the interval of B − A says of B."""
     if low == high == 0:
@@ -351,32 +327,32 @@ def answer(low: float, high: float) -> str:
     return answers[verdict(low, high)]
 
 
-def compare(args: Compare) -> dict[str, list[list[Run]]]:
-    """[runs of A, runs of B] by environment."""
-    a = compared_runs(args.a, args)
-    b = compared_runs(args.b, args)
-    are_kept = any(run.release is not None for side in (a, b) for runs in side.values() for run in runs)
-    if args.release is not None and not are_kept:
+def sides(args: Compare) -> list[list[Run]]:
+    """The runs of A and those of B."""
+    both = [selected(runs_named(pattern, args.release), args.only) for pattern in (args.a, args.b)]
+    if args.release is not None and all(run.release is None for runs in both for run in runs):
         raise UserError(f"--release {args.release}: is of kept runs; {args.a} and {args.b} are folders")
+    shared = {run.name for run in both[0]} & {run.name for run in both[1]}
+    if shared:
+        raise UserError(f"{args.a} and {args.b}: both have {min(shared)}; name two sets of runs")
+    return both
+
+
+def compare(args: Compare, runs_a: list[Run], runs_b: list[Run]) -> dict[str, list[list[Run]]]:
+    """[runs of A, runs of B] by environment."""
+    a = by_environment(args.a, runs_a)
+    b = by_environment(args.b, runs_b)
     both = {environment: [a[environment], b[environment]] for environment in sorted(a.keys() & b.keys())}
     if not both:
         raise UserError(f"{args.a} and {args.b}: have no environment in common")
-    alone = sorted(a.keys() ^ b.keys())
+    alone = [f"{environment} (only {'A' if environment in a else 'B'})" for environment in sorted(a.keys() ^ b.keys())]
     if alone:
-        sides = [f"{environment} (only {'A' if environment in a else 'B'})" for environment in alone]
-        where = ", ".join(sides)
+        where = ", ".join(alone)
         print(f"{args.a} and {args.b}: only one side has runs in {where}; they are left out", file=sys.stderr)
-    names = [{run.name for runs in side.values() for run in runs} for side in (a, b)]
-    if names[0] & names[1]:
-        raise UserError(f"{args.a} and {args.b}: both have {min(names[0] & names[1])}; name two sets of runs")
     for environment, (of_a, of_b) in both.items():
-        firsts = [of_a[0], of_b[0]]
-        if firsts[0].total != firsts[1].total:
-            raise UserError(f"{environment}: A has {of_a[0].total:,} steps and B {of_b[0].total:,}; add --steps")
-        if not have_one_schedule(*firsts) and not args.different_schedules:
-            plans = f"A was planned for {of_a[0].planned:,} steps and B for {of_b[0].planned:,}"
-            hint = "what is annealed differs at the same step; run them equally long, or add --different-schedules"
-            raise UserError(f"{environment}: {plans}: {hint}")
+        steps = [of_a[0].total, of_b[0].total]
+        if steps[0] != steps[1]:
+            raise UserError(f"{environment}: A has {steps[0]:,} steps and B {steps[1]:,}; compare equally long runs")
     return both
 
 
@@ -450,7 +426,7 @@ def draw_comparison(both: dict[str, list[list[Run]]], path: Path, paired: bool, 
 
 def report_comparison(args: Compare) -> None:
     """Compares, prints the tables, and writes them and the picture."""
-    both = compare(args)
+    both = compare(args, *sides(args))
     cells = comparison_table(both, args.paired)
     header = ["what differs", "A", "B"]
     rows = difference_rows(both)
@@ -467,24 +443,14 @@ def report_comparison(args: Compare) -> None:
         print_table([header, *rows])
 
 
-def keep(paths: list[Path], release: str | None) -> None:
-    """Adds run folders to the kept results."""
-    runs = find_runs(paths)
-    for run in runs:
-        run.release = release
-    added = append_runs(runs, results=RESULTS)
-    print(f"{added} runs added to {RESULTS}")
-
-
 def main(args: Args | Compare) -> None:
     if isinstance(args, Compare):
         report_comparison(args)
     elif args.keep is not None:
         if args.runs or args.only:
             raise UserError("--keep: takes its own run folders, and all of them; leave out the others and --only")
-        keep(args.keep, args.release)
-    elif args.release is not None:
-        raise UserError("--release: is of runs to --keep; those of a release are compared by report.py compare")
+        added = append_runs(find_runs(args.keep), results=RESULTS)
+        print(f"{added} runs added to {RESULTS}")
     elif args.runs:
         report_runs(args.runs, args.only, args.output, args.x)
     else:

@@ -160,7 +160,6 @@ class Run:
     returns: np.ndarray = field(repr=False)  # (E,)
     end: str = "whole"  # or break, diverged, stopped
     stopped_at: int | None = None  # the last step, unless the end is whole
-    first_steps: int | None = None  # of a run of which only so many are looked at
     ablation: dict = field(default_factory=dict)  # suite, name ("" is untouched), base, beside
     config: dict = field(default_factory=dict, repr=False)  # of a folder: its config.json
     evaluations: list = field(default_factory=list, repr=False)  # [step, levels, return] of Procgen's at checkpoints
@@ -179,9 +178,7 @@ class Run:
 
     @property
     def total(self) -> int:
-        """The environment steps that its curve has: what was planned, or where it was stopped or is cut."""
-        if self.first_steps is not None:
-            return self.first_steps
+        """The environment steps that its curve has: what was planned, or where it was stopped."""
         return self.stopped_at if self.end == "stopped" else self.planned
 
     @property

@@ -12,7 +12,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import blocks
@@ -33,6 +33,7 @@ from report import (
     label_of,
     machines,
     results,
+    sides,
 )
 from runs import Run
 from throughput import launch_rows, speed_rows
@@ -50,11 +51,10 @@ COMPARISONS = {
     "ppo_continuous_action_numpy_against_ppo_continuous_action": Compare(
         "ppo_continuous_action", "ppo_continuous_action_numpy", release="0.3"
     ),
-    "ppo_atari_bf16_against_fp32": Compare(
-        "fp32", "ppo_atari", only=["env-id=BreakoutNoFrameskip-v4"], steps=3_400_000
-    ),
-    "bf16_against_fp32": Compare("fp32", "ppo_atari_envpool", steps=2_000_000, release="0.2", different_schedules=True),
+    "ppo_atari_bf16_against_fp32": Compare("fp32", "ppo_atari", only=["env-id=BreakoutNoFrameskip-v4"]),
+    "bf16_against_fp32": Compare("fp32", "ppo_atari_envpool", release="0.2"),
 }
+FIRST_STEPS = {"ppo_atari_bf16_against_fp32": 3_400_000, "bf16_against_fp32": 2_000_000}  # where runs had more
 
 
 @dataclass
@@ -222,7 +222,27 @@ def draw(rows: list[Row], path: Path) -> None:
 
 def comparisons() -> dict[str, dict]:
     """What compare gives for each of COMPARISONS."""
-    return {name: compare(one) for name, one in COMPARISONS.items()}
+    compared = {}
+    for name, one in COMPARISONS.items():
+        both = sides(one)
+        if name in FIRST_STEPS:
+            both = [[shortened(run, FIRST_STEPS[name]) for run in runs] for runs in both]
+        compared[name] = compare(one, *both)
+    return compared
+
+
+def shortened(run: Run, steps: int) -> Run:
+    """The run as it was at this step; if it had ended earlier, with how it ended."""
+    ended = run.steps <= steps
+    had_ended = run.stopped_at is not None and run.stopped_at < steps
+    return replace(
+        run,
+        arguments=run.arguments | {"total_timesteps": steps},
+        end=run.end if had_ended else "whole",
+        steps=run.steps[ended],
+        returns=run.returns[ended],
+        seconds=None,
+    )
 
 
 def all_tables(tables: dict[str, list[Row]], compared: dict[str, dict]) -> dict[str, str]:

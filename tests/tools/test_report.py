@@ -9,6 +9,7 @@ import pages
 import pytest
 import report
 from fake_runs import SCRIPT, cells_of, make_run, make_seeds
+from runs import release
 
 
 @pytest.fixture
@@ -138,9 +139,9 @@ def test_runs_are_kept_once(report_here, tmp_path, monkeypatch):
     make_seeds(tmp_path / "runs", [10.0, 12.0, 11.0, 14.0, 9.0])
     late = make_run(tmp_path / "runs", [1.0], seed=6, updates=9, end=None)
     for added in ("5 runs added", "0 runs added"):
-        stdout, stderr = report_here("--keep", *(tmp_path / "runs").iterdir(), "--release", "9.9")
+        stdout, stderr = report_here("--keep", *(tmp_path / "runs").iterdir())
         assert added in stdout and f"{late.name}: has no end.json" in stderr
-    assert {run.release for run in report.kept_runs("results", tmp_path / "kept")} == {"9.9"}
+    assert {run.release for run in report.kept_runs("results", tmp_path / "kept")} == {release()}
 
 
 def test_curves_are_drawn_against_minutes(report_here, tmp_path):
@@ -213,8 +214,9 @@ def test_runs_of_several_kinds_are_not_compared(compare_here, tmp_path):
     make_seeds(tmp_path / "runs", [10.0])
     late = make_run(tmp_path / "runs", [1.0], seed=2, updates=9, exp_name="mine", end="stopped")
     make_seeds(tmp_path / "runs", [20.0], learning_rate=1e-3, number=2)
-    assert f"{late.name}: was stopped" in compare_here("runs", "runs", status=2)
-    assert "differ in learning_rate" in compare_here("runs", "runs", status=2)
+    make_seeds(tmp_path / "other", [30.0], number=3)
+    said = compare_here("runs", "other", status=2)
+    assert f"{late.name}: was stopped" in said and "runs: its runs in Toy-v0 differ in learning_rate" in said
     row = compare_here("runs/*1__1", "runs/*1__2")["Toy-v0"]
     assert (row["A"], row["B"]) == ("10.00", "20.00")
     assert "B: ppo, learning_rate=0.001" in (tmp_path / "comparison.svg").read_text()
@@ -241,10 +243,11 @@ def test_environments_of_one_side_are_named(tool_here, tmp_path):
 
 
 def test_a_release_is_of_kept_runs(compare_here, tmp_path):
-    make_seeds(tmp_path / "a", BEFORE, env_id="CartPole-v1")  # one side may be kept
-    make_seeds(tmp_path / "b", BEFORE, env_id="CartPole-v1", number=2)
+    sizes = {"env_id": "CartPole-v1", "total_timesteps": 500_000, "updates": 31_250}
+    make_seeds(tmp_path / "a", BEFORE, **sizes)  # one side may be kept
+    make_seeds(tmp_path / "b", BEFORE, number=2, **sizes)
     assert "--release 0.2: is of kept runs" in compare_here("a", "b", "--release", "0.2", status=2)
-    words = ["--release", "0.2", "--steps", 900, "--different-schedules", "--only", "env-id=CartPole-v1"]
+    words = ["--release", "0.2", "--only", "env-id=CartPole-v1"]
     assert compare_here("a", "ppo", *words)["CartPole-v1"]["seeds"].startswith("5 ")
 
 
@@ -258,14 +261,13 @@ def test_what_differs_in_some_environments_names_them(compare_here, tmp_path):
     assert picture.count("B: ppo, learning_rate=0.001") == 1  # in the panel of B-v0 alone
 
 
-@pytest.mark.parametrize("words, seeds", [([], "5 pairs, of B 2 diverged"), (["--steps", 300], "5 pairs")])
-def test_runs_that_diverged_are_named_beside_the_verdict(compare_here, tmp_path, words, seeds):
+def test_runs_that_diverged_are_named_beside_the_verdict(compare_here, tmp_path):
     make_seeds(tmp_path / "runs", BEFORE)
     for seed in range(1, 6):
         ends = {"end": "diverged", "updates": 8} if seed < 3 else {}
         make_run(tmp_path / "runs", [20.0] * 100, seed=seed, exp_name="mine", **ends)
-    row = compare_here("runs/*__ppo__*", "runs/*__mine__*", *words)["Toy-v0"]
-    assert row["seeds"] == seeds  # at step 300 none had diverged yet
+    row = compare_here("runs/*__ppo__*", "runs/*__mine__*")["Toy-v0"]
+    assert row["seeds"] == "5 pairs, of B 2 diverged"
 
 
 def test_points_of_a_grid_are_compared_by_filters(compare_here, tmp_path):
@@ -275,24 +277,10 @@ def test_points_of_a_grid_are_compared_by_filters(compare_here, tmp_path):
     assert (row["A"], row["B"]) == ("10.00", "20.00")
 
 
-def test_the_first_steps_of_longer_runs_are_compared_only_with_one_schedule(compare_here, tmp_path):
-    make_run(tmp_path / "runs", [1.0] * 50 + [9.0] * 50)
-    make_run(tmp_path / "runs", [2.0] * 100, exp_name="mine", total_timesteps=500)
-    words = ["runs/*__ppo__*", "runs/*__mine__*"]
-    assert "A has 1,000 steps and B 500" in compare_here(*words, status=2)
-    assert "A was planned for 1,000 steps and B for 500" in compare_here(*words, "--steps", 400, status=2)
-    row = compare_here(*words, "--steps", 400, "--different-schedules")["Toy-v0"]
-    assert (row["A"], row["B"]) == ("1.00", "2.00")
-    assert "mine" in compare_here(*words, "--steps", 600, status=2)
-    assert "first episode ended at 4" in compare_here(*words, "--steps", 3, status=2)
-
-
-def test_what_is_not_annealed_has_one_schedule(compare_here, tmp_path):
-    constant = {"anneal_lr": False, "anneal_clip": False}
-    make_run(tmp_path / "runs", [1.0] * 100, **constant)
-    make_run(tmp_path / "runs", [2.0] * 100, exp_name="mine", total_timesteps=500, **constant)
-    row = compare_here("runs/*__ppo__*", "runs/*__mine__*", "--steps", 400)["Toy-v0"]
-    assert (row["A"], row["B"]) == ("1.00", "2.00")
+def test_runs_that_are_not_equally_long_are_not_compared(compare_here, tmp_path):
+    make_run(tmp_path / "runs", [1.0])
+    make_run(tmp_path / "runs", [2.0], exp_name="mine", total_timesteps=500)
+    assert "A has 1,000 steps and B 500" in compare_here("runs/*__ppo__*", "runs/*__mine__*", status=2)
 
 
 def test_kept_runs_are_compared_by_name(compare_here):
@@ -312,7 +300,6 @@ def test_kept_runs_are_compared_by_name(compare_here):
         ([], "name run folders"),
         (["--keep", "late"], "holds no run that has ended"),
         (["runs", "--keep", "runs"], "--keep: takes its own run folders"),
-        (["runs", "--release", "0.2"], "--release: is of runs to --keep"),
     ],
 )
 def test_mistakes_end_with_one_line(report_here, tmp_path, words, said):

@@ -2,6 +2,7 @@
 
 import memory
 import pages
+import pytest
 import report
 import result_tables
 from fake_runs import SCRIPT, cells_of, make_run, make_seeds
@@ -52,6 +53,19 @@ def test_tables_name_the_releases_of_kept_runs(tmp_path):
     runs[1].release = "0.3"
     (only,) = result_tables.rows_of(runs)["ppo"]  # the newer one
     assert only.runs == runs[1:] and only.label == "Toy-v0"
+
+
+def test_the_first_steps_of_longer_runs_are_as_they_were(tmp_path):
+    """Until step 400, when none had diverged yet, and until step 900."""
+    make_run(tmp_path / "runs", [1.0] * 50 + [9.0] * 50)
+    make_run(tmp_path / "runs", [1.0] * 100, seed=2, total_timesteps=960, end="diverged", updates=8)
+    runs = find_runs([tmp_path / "runs"])
+    early = [result_tables.shortened(run, 400) for run in runs]
+    assert [(run.total, run.end, run.result) for run in early] == [(400, "whole", 1.0)] * 2
+    assert report.differing(runs) == {"total_timesteps"} and report.differing(early) == set()
+    late = [result_tables.shortened(run, 900) for run in runs]
+    assert [(run.total, run.end) for run in late] == [(900, "whole"), (900, "diverged")]
+    assert late[0].result == pytest.approx((50 * 1 + 43 * 9) / 93)
 
 
 def test_a_picture_has_minutes_if_the_machine_had_nothing_else_to_do(tmp_path):
