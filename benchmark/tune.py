@@ -29,7 +29,7 @@ import sweep
 import tyro
 from command_line import UserError, one_line_errors, print_table, with_values
 from report import variant_cells
-from runs import Run, identity, last_step, planned_steps, run_of_folder
+from runs import Run, find_runs, identity, last_step, planned_steps
 
 with one_line_errors():
     import optuna
@@ -39,7 +39,6 @@ with one_line_errors():
 SPACES = Path(__file__).with_name("spaces.toml")
 FOLDER = Path("runs")  # of the search's database, too
 POINTS = 20  # of a run, at which it can be pruned
-FAILURES = 3  # end a search in which no trial has worked
 
 
 @dataclass
@@ -69,12 +68,10 @@ def distribution(name: str, spec: list | dict) -> distributions.BaseDistribution
 
 def read_space(args: Args, job: sweep.Job) -> dict[str, distributions.BaseDistribution]:
     """What each hyperparameter is drawn from, less those that the command types."""
-    if not args.space.is_file():
-        raise UserError(f"--space {args.space}: there is no such file")
     try:
         space = tomllib.loads(args.space.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"--space {args.space}: is no TOML ({error}); see benchmark/spaces.toml") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"--space {args.space}: {error}; see benchmark/spaces.toml") from None
     if all(isinstance(spec, dict) and "low" not in spec for spec in space.values()):  # tables of several scripts
         names = [name for name in space if job.script.stem.startswith(name)]
         space = space.get(max(names, key=len, default="ppo"), {})
@@ -120,25 +117,10 @@ def make_jobs(args: Args, values: dict, start_seed: int, num_seeds: int) -> list
 
 
 # ----------------------------------------------------------------------------------------------------------- The search
-def is_given_up(trial: FrozenTrial) -> bool:
-    """Whether its process was killed, and another trial makes its runs."""
-    return trial.state == TrialState.FAIL and "error" not in trial.user_attrs
-
-
 def counted(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials of a search, without those that were given up."""
-    return [trial for trial in study.get_trials(deepcopy=False) if not is_given_up(trial)]
-
-
-def give_up_open_trials(study: optuna.Study) -> None:
-    """Queues what a process has left open once more. The runs are recognized and resumed."""
-    for trial in study.get_trials(states=[TrialState.RUNNING]):
-        study.tell(trial.number, state=TrialState.FAIL)
-        study.enqueue_trial(trial.params)
-
-
-def result_of(job: sweep.Job) -> float:
-    return float(sweep.returns_at(sweep.matching_runs(job)[-1], [math.inf])[0])
+    """The trials of a search, without those that a killed process left open: others make their runs."""
+    trials = study.get_trials(deepcopy=False)
+    return [trial for trial in trials if trial.state != TrialState.FAIL or "error" in trial.user_attrs]
 
 
 @dataclass
@@ -164,23 +146,22 @@ class Search:
 
     def run(self) -> None:
         """Returns when there are enough trials and all have ended."""
-        give_up_open_trials(self.study)
+        for trial in self.study.get_trials(states=[TrialState.RUNNING]):  # a killed process left them open
+            self.study.tell(trial.number, state=TrialState.FAIL)
+            self.study.enqueue_trial(trial.params)  # the runs are recognized and resumed
         with contextlib.closing(self.runs):
             while self.runs.running or not self.runs.stops:
-                if not self.runs.stops and not self.look():
-                    return
+                if not self.runs.stops:
+                    for one in list(self.active):
+                        self.advance(one)
+                    while len(self.active) < self.args.workers and self.more_wanted():
+                        self.begin(self.study.ask(self.space))
+                    if not self.active:
+                        return
                 self.runs.tick()
                 time.sleep(0.2)
         print("stopped; the same command goes on")
         raise SystemExit(128 + self.runs.stops[0])
-
-    def look(self) -> bool:
-        """Takes note of what the runs have done, and begins trials. Returns whether there is more to do."""
-        for one in list(self.active):
-            self.advance(one)
-        while len(self.active) < self.args.workers and self.more_wanted():
-            self.begin(self.study.ask(self.space))
-        return len(self.active) > 0
 
     def more_wanted(self) -> bool:
         trials = counted(self.study)
@@ -190,7 +171,7 @@ class Search:
         try:
             jobs = make_jobs(self.args, trial.params, 1, self.args.num_seeds)
         except UserError as error:  # the script does not take them
-            self.end(trial, state=TrialState.FAIL, error=str(error))
+            self.end(trial, error=str(error))
             return
         self.active.append(ActiveTrial(trial, jobs))
         self.runs.queue.append(jobs[0])
@@ -206,12 +187,12 @@ class Search:
             self.end(one.trial, state=TrialState.PRUNED)
         elif job.state in ("failed", "diverged"):
             last_line = job.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
-            self.end(one.trial, state=TrialState.FAIL, error=f"{job.note}: {last_line}")
-        elif job.state == "done" and math.isnan(result_of(job)):
-            self.end(one.trial, state=TrialState.FAIL, error=f"no episode ended; see {job.log}")
+            self.end(one.trial, error=f"{job.note}: {last_line}")
         elif job.state == "done":
-            one.scores.append(self.score(job, result_of(job)))
-            if len(one.scores) == len(one.jobs):
+            one.scores.append(self.score(job, math.inf))
+            if math.isnan(one.scores[-1]):
+                self.end(one.trial, error=f"no episode ended; see {job.log}")
+            elif len(one.scores) == len(one.jobs):
                 self.end(one.trial, float(np.mean(one.scores)))
             else:
                 self.runs.queue.append(one.jobs[len(one.scores)])
@@ -221,27 +202,26 @@ class Search:
         runs = sweep.matching_runs(job)
         if not runs:
             return
-        total = planned_steps(job.arguments)
         before = POINTS * len(one.scores)
-        points = range(one.reported - before + 1, POINTS * last_step(runs[-1]) // total + 1)
-        for point, mean_return in zip(points, sweep.returns_at(runs[-1], [total * point / POINTS for point in points])):
-            one.reported = before + point
-            if not math.isnan(mean_return):
-                one.trial.report(float(np.mean([*one.scores, self.score(job, mean_return)])), one.reported)
+        passed = POINTS * last_step(runs[-1]) // planned_steps(job.arguments)
+        while one.reported < before + passed:
+            one.reported += 1
+            score = self.score(job, planned_steps(job.arguments) * (one.reported - before) / POINTS)
+            if not math.isnan(score):
+                one.trial.report(float(np.mean([*one.scores, score])), one.reported)
 
-    def score(self, job: sweep.Job, mean_return: float) -> float:
+    def score(self, job: sweep.Job, step: float) -> float:
+        """Of the job's run at this step, NaN before its first episode has ended."""
         low, high = self.targets[job.env_id]
-        return (mean_return - low) / (high - low)
+        (mean_return,) = sweep.returns_at(sweep.matching_runs(job)[-1], [step])
+        return float((mean_return - low) / (high - low))
 
     def end(self, trial: Trial, value=None, state: TrialState | None = None, error: str = "") -> None:
         if error:
             trial.set_user_attr("error", error)
+            state = TrialState.FAIL
         print(describe(self.study.tell(trial, value, state)), flush=True)
         self.active = [one for one in self.active if one.trial.number != trial.number]
-        ended = [one.state for one in counted(self.study) if one.state.is_finished()]
-        if len(ended) >= FAILURES and set(ended) == {TrialState.FAIL}:
-            hint = "the lines above say why; the same command goes on"
-            raise UserError(f"no trial has worked so far; {hint}", status=1)
 
 
 # ------------------------------------------------------------------------------------------------------ What came of it
@@ -255,23 +235,17 @@ def describe(trial: FrozenTrial) -> str:
 
 def confirm(args: Args, best: list[FrozenTrial]) -> None:
     """Runs the defaults and the best trials on seeds that no trial had, and shows how they differ. A run that diverges
-    counts with the episodes that it had; one without any is left out."""
-    fresh = 1 + args.num_seeds
-    candidates = {"defaults": make_jobs(args, {}, fresh, args.confirm)}
-    for trial in best:
-        candidates[f"trial {trial.number}"] = make_jobs(args, trial.params, fresh, args.confirm)
-    jobs = [job for candidate in candidates.values() for job in candidate]
-    status = sweep.make_runs(jobs, args.workers)
-    if any(job.state not in ("done", "diverged") for job in jobs):
+    counts with the episodes that it had."""
+    candidates = {"defaults": {}} | {f"trial {trial.number}": trial.params for trial in best}
+    jobs = {name: make_jobs(args, values, 1 + args.num_seeds, args.confirm) for name, values in candidates.items()}
+    all_jobs = [job for of_candidate in jobs.values() for job in of_candidate]
+    status = sweep.make_runs(all_jobs, args.workers)
+    if any(job.state not in ("done", "diverged") for job in all_jobs):
         raise SystemExit(status)
     variants: dict[str, dict[str, list[Run]]] = {env_id: {} for env_id in args.env_ids}
-    for name, candidate in candidates.items():
-        for job in candidate:
-            run = run_of_folder(sweep.matching_runs(job)[-1])
-            if len(run.returns):
-                variants[job.env_id].setdefault(name, []).append(run)
-            else:
-                print(f"{name}, {job.name}: no episode ended; it is left out")
+    for name, of_candidate in jobs.items():
+        for run in find_runs([sweep.matching_runs(job)[-1] for job in of_candidate]):
+            variants[run.env_id].setdefault(name, []).append(run)
     print_table(variant_cells(variants), f"{args.confirm} fresh seeds")
 
 
@@ -298,23 +272,17 @@ def main(args: Args) -> None:
     for option, value in (("--trials", args.trials), ("--num-seeds", args.num_seeds), ("--workers", args.workers)):
         if value < 1:
             raise UserError(f"{option} {value}: must be 1 or more")
-    if args.confirm < 0:
-        raise UserError("--confirm: must be 0 or more")
     job = make_jobs(args, {}, 1, args.num_seeds)[0]
     space = read_space(args, job)
     targets = read_targets(args)
     name = name_of_search(args, job, space, targets)
     FOLDER.mkdir(exist_ok=True)
-    lock = filelock.FileLock(FOLDER / f"{name}.lock", blocking=False)
     try:
-        lock.acquire()
+        with filelock.FileLock(FOLDER / f"{name}.lock", blocking=False):
+            search(args, space, targets, open_study(name))
     except filelock.Timeout:
         hint = "to make more trials at a time, give it more --workers"
         raise UserError(f"another process makes this search; {hint}") from None
-    try:
-        search(args, space, targets, open_study(name))
-    finally:
-        lock.release()
 
 
 def search(args: Args, space: dict, targets: dict, study: optuna.Study) -> None:

@@ -116,14 +116,14 @@ def test_runs_that_diverge_are_counted_where_the_best_are_confirmed(tool_here):
     wanted = "args.x < 0.5 and (args.seed, update) in ((3, updates // 2), (4, 1))"
     fake.write_text(fake.read_text().replace("update == updates // 2 and args.diverge", wanted))
     Path("space.toml").write_text("x = [0.2]\n")
-    stdout, _ = tool_here(tune, *typed("--space", "space.toml", trials=2, confirm=5))
+    stdout, stderr = tool_here(tune, *typed("--space", "space.toml", trials=2, confirm=5))
     rows = [line.split("│") for line in stdout.splitlines() if line.startswith("│")]
     defaults, trial = ([cell.strip() for cell in row[2:-1]] for row in rows)
     mean = -0.1 * (3 * 10.5 + 16) / 4  # the one that diverged had its first 9 updates
     assert defaults[:2] == ["defaults", "−6.30 ± 0.00"] and defaults[-2:] == ["5 seeds", "–"]
     assert trial[0] == "trial 0" and trial[1].startswith(f"{mean:.2f} ± ".replace("-", "−"))
     assert trial[-2:] == ["4 seeds, 1 diverged", f"{mean + 6.3:.2f}"]  # of so few there is no interval
-    assert "trial 0, A x=0.2 seed 4: no episode ended; it is left out" in stdout
+    assert "A__fake_ppo_tune__4" in stderr and "no episode in it has ended; it is left out" in stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------- Kills
@@ -199,7 +199,8 @@ TARGETS = "--targets: type for each environment the returns that score 0 and 1: 
         (["--space", "wrong.toml"], "--space: y = 3; write choices, [1, 2], or"),
         (["--space", "unknown.toml"], "--y=3"),
         (["--command", "python fake_ppo.py --x 1"], "has nothing for fake_ppo.py that the command leaves open"),
-        (["--space", "none.toml"], "there is no such file"),
+        (["--space", "none.toml"], "No such file"),
+        (["--space", "fake_ppo.py"], "see benchmark/spaces.toml"),
     ],
 )
 def test_a_mistake_is_one_line_and_creates_nothing(tool_here, here, words, message):
