@@ -24,6 +24,7 @@ import pytest
 import torch
 import torch.distributed.run
 from helpers import TESTS, assert_resumes, assert_same_logs, assert_same_state, checkpoints, rows, state, train, words
+from torch.distributed.launcher import elastic_launch
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_multigpu.py"
 WORKER = TESTS / "multigpu_worker.py"
@@ -33,9 +34,6 @@ SMALL = {
     "num_minibatches": 2, "update_epochs": 2, "anneal_lr": False, "exact_resume": True, "num_threads": 1,
     "device": "cpu",
 }  # fmt: skip
-STANDALONE = ("--standalone", "--nnodes=1", "--nproc_per_node=2")
-
-
 FORK = multiprocessing.get_context("fork")
 
 
@@ -48,10 +46,15 @@ def start_job(*typed, **variables):
     return start(run_ranks, list(map(str, typed)), variables)
 
 
-def torchrun(*typed, options=STANDALONE, **variables):
-    """As start_job, by torchrun's own code, whose processes load everything: some five seconds. For what its own part
-    is in."""
-    return start(torch.distributed.run.main, [*options, *map(str, typed)], variables)
+def torchrun(*typed):
+    """As start_job, by torchrun's own code, whose processes load everything: some five seconds. For what a process does
+    at its end."""
+    return start(torch.distributed.run.main, list(map(str, typed)), {})
+
+
+def restarting_job(*typed, **variables):
+    """As start_job, by what restarts torchrun's processes, but they are forks here too."""
+    return start(run_agent, list(map(str, typed)), variables)
 
 
 def start(function, argv, variables):
@@ -88,9 +91,19 @@ def run_ranks(argv):
     sys.exit(int(any(process.exitcode for process in ranks)))
 
 
-def run_rank(argv, rank):
+def run_agent(argv):
+    standalone = ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--nproc_per_node=2"]
+    options = torch.distributed.run.parse_args([*standalone, "--max-restarts=3", *argv])
+    config, _, _ = torch.distributed.run.config_from_args(options)
+    config.start_method = "fork"
+    elastic_launch(config, run_rank)(argv)
+
+
+def run_rank(argv, rank=None):
+    """A process of a job. Its rank is in the environment if an agent starts it."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+    if rank is not None:
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
     sys.argv = argv
     sys.path.insert(0, str(Path(argv[0]).resolve().parent))
     runpy.run_path(argv[0], run_name="__main__")
@@ -114,12 +127,7 @@ def end(process, status=0):
 
 def worker_ids(process):
     """The ids of a job's processes, by rank."""
-    ranks = {}
-    for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if variable.startswith(b"RANK="):
-                ranks[int(variable.removeprefix(b"RANK="))] = int(pid)
-    return ranks
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def wait_for_updates(process, updates):
@@ -243,7 +251,7 @@ def test_the_kl_that_ends_an_update_is_that_of_all_ranks(in_tmp_path, target, ep
 # Lost processes
 def test_killed_processes_cost_nothing_but_time(pair, in_tmp_path):
     """One before the first planned checkpoint, and one between two checkpoints."""
-    process = torchrun(SCRIPT, *words(**SMALL), options=(*STANDALONE, "--max-restarts=3"))
+    process = restarting_job(SCRIPT, *words(**SMALL))
     wait_for_updates(process, 1)
     os.kill(worker_ids(process)[0], signal.SIGKILL)
     wait_for_updates(process, 12)
@@ -258,7 +266,7 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_update(in_tmp_path):
     options = SMALL | {"total_timesteps": 32 * 5000, "exact_resume": False}
     process = start_job(SCRIPT, *words(**options))
     wait_for_updates(process, 2)
-    rank_1 = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[1])
+    _, rank_1 = worker_ids(process)
     os.kill(rank_1, signal.SIGTERM)
     time.sleep(0.005)
     os.kill(rank_1, signal.SIGTERM)  # torchrun hands signals on, so that a process can get each twice
@@ -315,7 +323,7 @@ def test_two_nodes_train_as_one_does(pair, in_tmp_path):
         os.chdir(f"node{node}")
         where = ("--node-rank", str(node), "--master-addr", "127.0.0.1", "--master-port", port)
         options = ("--nnodes=2", "--nproc_per_node=1", *where)
-        nodes.append(torchrun(WORKER, "ppo_atari_multigpu", *words(**SMALL), options=options))
+        nodes.append(torchrun(*options, WORKER, "ppo_atari_multigpu", *words(**SMALL)))
         os.chdir("..")
     for process in nodes:
         end(process)
