@@ -46,15 +46,18 @@ def read_runs(results: Path = RESULTS):
     path = results / "runs.parquet"
     if path.is_file():
         return read_table(path)
-    return pandas.DataFrame(columns=["run", "collection", "table"])
+    return pandas.DataFrame(columns=["run", "collection", "table", "exp_name"])
 
 
-def kept_runs(collection: str, results: Path = RESULTS) -> list[Run]:
+def kept_runs(collection: str, results: Path = RESULTS, exp_name: str | None = None) -> list[Run]:
     """The kept runs of a collection: "results", "ablations", "beside" (untouched runs of further machines for the
-    ablations), "earlier_rounds" (of recipes) or "fp32"."""
+    ablations), "earlier_rounds" (of recipes) or "fp32"; or only those of a name, which is faster."""
     rows = read_runs(results)
+    rows = rows[rows["collection"] == collection]
+    if exp_name is not None:
+        rows = rows[rows["exp_name"] == exp_name]
     runs = []
-    for table, of_table in rows[rows["collection"] == collection].groupby("table"):
+    for table, of_table in rows.groupby("table"):
         all_episodes = read_table(results / f"{table}.parquet")
         by_run = dict(list(all_episodes.groupby("run")))
         for row in of_table.to_dict("records"):

@@ -271,7 +271,7 @@ def runs_named(pattern: str, release: str | None) -> list[Run]:
     folders = [Path(path) for path in sorted(glob.glob(pattern) or [pattern]) if Path(path).is_dir()]
     if folders:
         return find_runs(folders)
-    kept = kept_runs(pattern) or [run for run in kept_runs("results") if run.exp_name == pattern]
+    kept = kept_runs(pattern) or kept_runs("results", exp_name=pattern)
     runs = [run for run in kept if release in (None, run.release)]
     if not runs:
         which = f"kept runs of release {release}" if release else "kept runs"

@@ -73,13 +73,14 @@ def python():
 
 
 def small(argv: list[str]) -> list[str]:
-    """A script's command with few steps and episodes: a tenth of those that it says, if it says how many."""
+    """A script's command with few steps and episodes: a tenth of those that it says, if it says how many, and at most
+    8192 steps."""
     argv = list(argv)
     is_atari = argv[0].startswith("cleanrl/ppo_atari")
     for flag, least in (("--total-timesteps", 2048), ("--episodes", 1)):
         if flag in argv:
             value = argv.index(flag) + 1
-            argv[value] = str(max(least, int(argv[value]) // 10))
+            argv[value] = str(min(max(least, int(argv[value]) // 10), 8192))
     if "--total-timesteps" in argv and is_atari:  # 2048 are too many
         place = argv.index("--total-timesteps")
         del argv[place : place + 2]
@@ -201,10 +202,10 @@ def test_the_loop_of_agents_md_trains_both_and_compares(tmp_path):
     assert [line.split()[1] for line in typed] == ["benchmark/sweep.py"] * 2 + ["benchmark/report.py"]
     for line in typed:
         line = line.replace("ppo.py", "ppo_numpy.py").replace("__ppo__", "__ppo_numpy__")
-        words = shlex.split(line.replace("100000", "1024").replace("--num-seeds 10", "--num-seeds 2"))
+        words = shlex.split(line.replace("100000", "1024").replace("--num-seeds 10", "--num-seeds 1"))
         done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-    assert "5 seeds of each are needed" in (tmp_path / "comparison.md").read_text("utf-8")  # of whom it got 2
+    assert "5 seeds of each are needed" in (tmp_path / "comparison.md").read_text("utf-8")  # of whom it got 1
 
 
 # --------------------------------------------------------------------------------------------------- What pages repeat

@@ -15,7 +15,7 @@ import ppo_atari
 import ppo_atari_envpool as ppo
 import pytest
 import torch
-from helpers import TESTS, assert_resumes, assert_same_state, logged, rows, run, state, type_here, words
+from helpers import TESTS, assert_resumes, assert_same_state, logged, rows, state, type_here, words
 
 SCRIPT = TESTS.parent / "cleanrl" / "ppo_atari_envpool.py"
 # 6 updates of 24 steps, checkpoints after 2, 4 and 6
@@ -280,11 +280,13 @@ def test_a_compiled_policy_learns_the_same(train):
 # The command line
 def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
     options = SMALL | {"env_id": "Breakout-v5", "num_envs": 2, "total_timesteps": 16, "checkpoints": 1}
-    stdout, stderr = run(*words(**options), script=SCRIPT)
+    type_here(*words(**options), script=SCRIPT)
+    stdout, stderr = capsys.readouterr()
     (folder,) = in_tmp_path.glob("runs/Breakout-v5__ppo_atari_envpool__1__*")
     assert stderr == "" and "100%" in stdout
     assert json.loads((folder / "config.json").read_text())["versions"]["envpool"] == envpool.__version__
-    type_here("--evaluate", folder, "--episodes", 4, "--capture-video", "--deterministic", script=SCRIPT)
+    typed = ["--evaluate", folder, "--episodes", 4, "--longest-episode", 100, "--capture-video", "--deterministic"]
+    type_here(*typed, script=SCRIPT)
     stdout, stderr = capsys.readouterr()
     episode, *others = rows(folder, "evaluation.csv")
     assert len(others) == 3  # seeds of 32 bits, which EnvPool doesn't take, are among the first four

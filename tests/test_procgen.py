@@ -1,6 +1,7 @@
 """What ppo_procgen.py adds to ppo_atari.py: Procgen's games and levels, scaled rewards, IMPALA's network, evaluation on
 levels that training never saw."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -316,8 +317,14 @@ def samples(obs, *numbers):
 
 
 # Checkpoints and evaluation
-def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(in_tmp_path):
-    whole = train(exact_resume=True, **TEST_LEVELS)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder of a run that nothing disturbed."""
+    with contextlib.chdir(tmp_path_factory.mktemp("whole")):
+        return train(exact_resume=True, **TEST_LEVELS).absolute()
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(whole):
     cut = assert_resumes(ppo, whole, after=2)
     assert state(cut, 6)["envs"]["returns"]["count"] == pytest.approx(288 + 1e-4)
     assert rows(cut, "levels.csv") == rows(whole, "levels.csv")
@@ -343,9 +350,7 @@ def test_checkpoints_are_evaluated_on_training_and_test_levels_without_a_trace_i
         assert [row[name] for row in written[-4:]] == [row[name] for row in again]
 
 
-def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_up_for_it(in_tmp_path, monkeypatch):
-    options = {**TEST_LEVELS, "exact_resume": True}
-    whole = train(**options)
+def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_up_for_it(whole, in_tmp_path, monkeypatch):
     play = ppo.play
     played = []
 
@@ -358,7 +363,7 @@ def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_up_for_it(i
     with monkeypatch.context() as patch:
         patch.setattr(ppo, "play", play_until_stopped)
         with pytest.raises(SystemExit) as stop:
-            train(**options, exp_name="cut")
+            train(exact_resume=True, exp_name="cut", **TEST_LEVELS)
     assert stop.value.code == 128 + signal.SIGTERM and len(played) == 6
     (folder,) = in_tmp_path.glob("runs/*__cut__*")
     assert checkpoints(folder) == [2, 4]
@@ -377,7 +382,7 @@ def test_as_typed_it_trains_evaluates_on_unseen_levels_and_films_them(in_tmp_pat
     assert stderr == "" and len(rows(folder, "evaluation_test_levels.csv")) == 2
     for part in stdout.split("on the test levels, which training never saw:\n"):
         assert part.count("episode ") == 2 and part.count(f"of {folder}/checkpoints/6.pt") == 1
-    type_here(*typed, "--capture-video", "--deterministic", script=SCRIPT)
+    type_here(*typed, "--capture-video", script=SCRIPT)
     assert "test levels" not in capsys.readouterr().out
     first = rows(folder, "evaluation.csv")[0]
     capture = cv2.VideoCapture(str(folder / "evaluation.mp4"))

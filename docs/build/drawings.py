@@ -114,8 +114,8 @@ def cartpole_curve(folder: Path) -> None:
     drawing = Drawing(560, 304, "ppo.py on CartPole-v1: mean return of the last 100 episodes, twenty seeds, by steps")
     grid = np.linspace(0, 500_000, 126)
     curves = []
-    for run in kept_runs("results"):
-        if (run.exp_name, run.env_id, run.release) == ("ppo", "CartPole-v1", "0.3"):
+    for run in kept_runs("results", exp_name="ppo"):
+        if (run.env_id, run.release) == ("CartPole-v1", "0.3"):
             curves.append((grid, curve(run.steps, run.returns, grid)))
     draw_curves(drawing, curves, 0, 500, "environment steps; a line for each of twenty seeds", ["blue"] * 20)
     drawing.save(folder / "cartpole_curve.svg")
@@ -189,7 +189,7 @@ def other_curves(folder: Path) -> None:
 
 def recipe_curves(folder: Path) -> None:
     """The kept runs of each recipe, a picture for each environment."""
-    runs = [run for run in kept_runs("results") if run.exp_name == gallery.EXP_NAME]
+    runs = kept_runs("results", exp_name=gallery.EXP_NAME)
     for env_id, recipe in gallery.read_recipes().items():
         own = gallery.newest([run for run in runs if gallery.is_of(run, env_id, recipe)])
         grid = np.linspace(0, own[0].total, 101)
