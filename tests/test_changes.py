@@ -290,7 +290,17 @@ class Told(gym.Env):
         return np.full(1, self.count, np.float32), 1.0, self.count == 5, False, info
 
 
+class ToldBox(Told):
+    """The same for Box actions; above 0 is 1."""
+
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def step(self, action):
+        return super().step(int(action[0] > 0))
+
+
 gym.register("Told-v0", Told)
+gym.register("ToldBox-v0", ToldBox)
 gym.register("ToldLimited-v0", Told, max_episode_steps=3)
 VECTORIZATIONS = pytest.mark.parametrize("vectorization", ["sync", "async"])
 
@@ -314,8 +324,9 @@ def test_a_categorical_draws_the_same_actions(in_tmp_path):
 
 
 @VECTORIZATIONS
-def test_a_metric_comes_from_infos(in_tmp_path, vectorization):
-    path = edited("ppo", "22_metric_from_info", in_tmp_path)
+@pytest.mark.parametrize("script", ["ppo", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy"])
+def test_a_metric_comes_from_infos(in_tmp_path, script, vectorization):
+    path = edited(script, "22_metric_from_info", in_tmp_path)
     module = load_script(path)
     succeeded = []
     step = module.VectorEnv.step
@@ -323,11 +334,12 @@ def test_a_metric_comes_from_infos(in_tmp_path, vectorization):
     def noted(envs, actions):
         result = step(envs, actions)
         if len(actions) > 1:  # not the look before training
-            succeeded.extend(actions[result[2] == 1] == 1)
+            succeeded.extend(np.ravel(actions)[result[2] == 1] > 0)
         return result
 
     module.VectorEnv.step = noted
-    options = {"env_id": f"{__name__}:Told-v0", "vectorization": vectorization}
+    env_id = "ToldBox-v0" if "continuous" in script else "Told-v0"
+    options = {"env_id": f"{__name__}:{env_id}", "vectorization": vectorization}
     folder = module.main(module.Args(**TINY | options))
     wanted = np.reshape(succeeded, (3, 32)).mean(1)  # an episode of each environment ends in every fourth step
     assert metrics(folder)["charts/success"] == pytest.approx(wanted)
@@ -397,3 +409,19 @@ def test_a_new_run_begins_with_trained_weights(in_tmp_path, monkeypatch):
     first.rename("gone")  # going on doesn't need it, nor does it begin anew
     module.main(*module.read_arguments(["--resume", str(folder), "--learning-rate", "0.001"]))
     assert not torch.equal(state(folder, 3)["model"]["actor.0.weight"], trained["actor.0.weight"])
+
+
+@pytest.mark.parametrize("script", ["ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy"])
+def test_a_new_run_begins_with_trained_weights_and_statistics(in_tmp_path, script):
+    """Its first checkpoint has the weights, which a learning rate of 0 leaves, and counts observations on from there."""
+    module = load_script(edited(script, "25_start_from", in_tmp_path))
+    env_id = "Pendulum-v1" if "continuous" in script else "CartPole-v1"
+    first = module.main(module.Args(**TINY, env_id=env_id))
+    trained = module.load_checkpoint(first)
+    folder = module.main(module.Args(**TINY, env_id=env_id, start_from=str(first), learning_rate=0.0))
+    after = module.load_checkpoint(folder)
+    assert trained["model"].keys() == after["model"].keys()
+    assert all((after["model"][name] == trained["model"][name]).all() for name in trained["model"])
+    if "continuous" in script:
+        once, twice = (saved["envs"]["observations"]["count"] for saved in (trained, after))
+        assert twice == pytest.approx(2 * once, rel=1e-3)
