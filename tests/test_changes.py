@@ -413,7 +413,7 @@ def test_a_new_run_begins_with_trained_weights(in_tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("script", ["ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_numpy"])
 def test_a_new_run_begins_with_trained_weights_and_statistics(in_tmp_path, script):
-    """Its first checkpoint has the weights, which a learning rate of 0 leaves, and counts observations on from there."""
+    """Its first checkpoint has the weights, which a learning rate of 0 leaves, and statistics that count on."""
     module = load_script(edited(script, "25_start_from", in_tmp_path))
     env_id = "Pendulum-v1" if "continuous" in script else "CartPole-v1"
     first = module.main(module.Args(**TINY, env_id=env_id))

@@ -135,23 +135,67 @@ def table_by_step(rows: list[Row]) -> str:
     return markdown(["environment", "steps", "training levels", "test levels"], cells)
 
 
+def result_table(rows: list[Row]) -> str:
+    """Markdown: the table of an experiment, narrow enough for a phone; what each one published is folded below it."""
+    header, *cells = result_cells(rows)
+    names = [name for name in header if name in PUBLISHED]
+    if len(names) < 2:
+        return markdown(header, cells)
+    ours = [i for i, name in enumerate(header) if name not in PUBLISHED]
+    theirs = [0, *(header.index(name) for name in names)]
+    narrow = []
+    for row, line in zip(rows, cells):
+        narrow.append([*(line[i] for i in ours), published_range(row.published) if row.published else "–"])
+    wide = [[line[i] for i in theirs] for row, line in zip(rows, cells) if row.published]
+    folded = markdown([header[i] for i in theirs], wide)
+    summary = "<details markdown><summary>Each published number</summary>"
+    return markdown([*(header[i] for i in ours), "published"], narrow) + f"\n{summary}\n\n{folded}\n</details>\n"
+
+
+def published_rows(tables: dict[str, list[Row]]) -> list[Row]:
+    """The rows with published numbers: environment by environment, and there script by script, with as few settings
+    that aren't the published ones as there are."""
+    found = {}
+    for (script, environment), theirs in published_results().items():
+        rows = [row for row in tables.get(script, []) if row.runs[0].env_id == environment and row.published]
+        if rows and any(theirs[name] for name in PUBLISHED):
+            found.setdefault(environment, []).append(min(rows, key=lambda row: len(row.runs[0].settings)))
+    return [row for rows in found.values() for row in rows]
+
+
+def overview_cells(row: Row, folder: str) -> dict[str, str]:
+    """What the README and the page of results say of a row, by column; the pages are in the folder."""
+    run = row.runs[0]
+    _, low, high = mean_interval(results(row.runs))
+    return {
+        "environment": row.label.removesuffix(f", release {run.release}"),
+        "script": f"[`{run.exp_name}.py`]({folder}{run.exp_name}.md#results)",
+        "release": run.release or "–",
+        "ours": rounded_spread(results(row.runs)),
+        "seeds": str(len(row.runs)),
+        "95% interval": between(low, high),
+        "published": published_range(row.published),
+    }
+
+
 def summary_table(tables: dict[str, list[Row]]) -> str:
-    """Markdown, narrow: all environments with published numbers; of a script and its numpy twin, the one with more
+    """Markdown, narrow: all environments with published numbers; of a script and the one without torch, that with more
     seeds in all."""
     seeds = {name: sum(len(row.runs) for row in rows if row.published) for name, rows in tables.items()}
-    chosen = []
-    for (script, environment), theirs in published_results().items():
-        rows = tables.get(script, []) + tables.get(f"{script}_numpy", [])
-        rows = [row for row in rows if row.runs[0].env_id == environment and row.published]
-        if rows and not script.endswith("_numpy") and any(theirs[name] for name in PUBLISHED):
-            chosen.append(min(rows, key=lambda row: (len(row.runs[0].settings), -seeds[row.runs[0].exp_name])))
-    cells = []
-    for row in chosen:
-        run = row.runs[0]
-        label = row.label.removesuffix(f", release {run.release}").replace(run.env_id, "", 1)
-        link = f"[{run.env_id}](docs/{run.script}.md#results){label}"
-        cells.append([link, rounded_spread(results(row.runs)), str(len(row.runs)), published_range(row.published)])
-    return markdown(["environment", "ours", "seeds", "published"], cells)
+    chosen = {}
+    for row in published_rows(tables):
+        task = row.runs[0].env_id, row.runs[0].exp_name.removesuffix("_numpy")
+        if task not in chosen or seeds[row.runs[0].exp_name] > seeds[chosen[task].runs[0].exp_name]:
+            chosen[task] = row
+    cells = [overview_cells(row, "docs/") for row in chosen.values()]
+    columns = [name for name in cells[0] if name != "95% interval"]
+    return markdown(columns, [[line[name] for name in columns] for line in cells])
+
+
+def overview_table(tables: dict[str, list[Row]]) -> str:
+    """Markdown: every script and environment with published numbers."""
+    cells = [overview_cells(row, "") for row in published_rows(tables)]
+    return markdown(list(cells[0]), [list(line.values()) for line in cells])
 
 
 def rounded_spread(returns: list[float]) -> str:
@@ -203,8 +247,9 @@ def have_one_pace(runs: list[Run]) -> bool:
 
 def draw(rows: list[Row], path: Path) -> None:
     """The learning curves of a table, as an SVG with a panel for each row, and a second one, against minutes, for each
-    that has them."""
+    that has them. A row whose returns are all the same has no curve."""
     plt = pictures()
+    rows = [row for row in rows if len({float(one) for run in row.runs for one in run.returns}) > 1]
     panels = [(row, "steps") for row in rows] + [(row, "minutes") for row in rows if have_one_pace(row.runs)]
     columns = min(len(panels), 2)
     height = (len(panels) + columns - 1) // columns
@@ -248,13 +293,12 @@ def shortened(run: Run, steps: int) -> Run:
 def all_tables(tables: dict[str, list[Row]], compared: dict[str, dict]) -> dict[str, str]:
     """Every table that a page can have, by its name."""
     speeds = read_json("speed.json")
-    text = {"summary": summary_table(tables)}
+    text = {"summary": summary_table(tables), "overview": overview_table(tables)}
     for name, (header, *cells) in {"speed": speed_rows(speeds), "launch": launch_rows(speeds)}.items():
         text[name] = markdown(header, cells)
     text["growth"] = growth_table(read_json("growth.json"))
     for exp_name, rows in tables.items():
-        header, *cells = result_cells(rows)
-        text[exp_name] = markdown(header, cells)
+        text[exp_name] = result_table(rows)
         if any(run.evaluations for row in rows for run in row.runs):
             text[f"{exp_name} by step"] = table_by_step(rows)
     for name, both in compared.items():

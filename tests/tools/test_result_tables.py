@@ -141,7 +141,19 @@ def test_the_pages_tables_say_what_was_measured():
     bullet = next(row for row in rows["ppo_continuous_action_numpy"] if row.runs[0].env_id == "HopperBulletEnv-v0")
     assert result_tables.spread(report.results(bullet.runs)) == "1827.38 ± 165.20" and len(bullet.runs) == 3
     summary = cells_of(result_tables.summary_table(rows))
-    breakout = summary["[Breakout-v5](docs/ppo_atari_envpool.md#results), precision=bf16"]
+    breakout = summary["Breakout-v5, precision=bf16"]
     assert (breakout["ours"], breakout["seeds"], breakout["published"]) == ("411", "1", "211 to 424")
-    pusher = summary["[Pusher-v4](docs/ppo_continuous_action_numpy.md#results)"]
+    assert breakout["script"] == "[`ppo_atari_envpool.py`](docs/ppo_atari_envpool.md#results)"
+    pusher = summary["Pusher-v4"]
     assert pusher["ours"] == "−51.9 ± 8.6" and pusher["published"] == "−56.8 to −40.4"
+
+
+def test_the_overview_has_each_script_and_a_table_folds_what_is_published():
+    rows = result_tables.rows_of(kept_runs("results"))
+    lines = [line for line in result_tables.overview_table(rows).splitlines() if line.startswith("| Hopper-v4")]
+    scripts = ["ppo_continuous_action", "ppo_continuous_action_numpy"]
+    assert [f"[`{name}.py`]({name}.md#results)" in line for name, line in zip(scripts, lines)] == [True, True]
+    narrow, _, folded = result_tables.result_table(rows["ppo_continuous_action"]).partition("<details")
+    assert cells_of(narrow)["Hopper-v4"]["published"] == "2,050 to 2,520"
+    assert "| Hopper-v4 | 2158.65 ± 302.33 (v2) | 2518.95 ± 850.46 |" in folded
+    assert "details" not in result_tables.result_table(rows["ppo_multidiscrete"])
