@@ -127,10 +127,21 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
     return "says" not in environment, "works" if video else f"works; no video: {environment['film']}"
 
 
+SHORT = {  # what the long messages on spaces come to, by a part of each
+    "MultiDiscrete actions; use": "MultiDiscrete actions: use `ppo_multidiscrete.py`",
+    "Tuple actions; use": "Tuple actions: no script",
+    "has Discrete actions; use": "the pictures are in a Dict: see `mine.py`",
+}
+
+
 def table(rows: list[list[str]]) -> str:
+    """Markdown; what doesn't work is at the end."""
     shown = []
-    for package, command, result in rows:
-        if not result.startswith("works"):
+    for package, command, result in sorted(rows, key=lambda row: not row[2].startswith("works")):
+        found = [text for part, text in SHORT.items() if part in result]
+        if found:
+            result = found[0]
+        elif not result.startswith("works"):
             result = f"`{result.replace('`', '')}`"
         shown.append([package, f"`{command}`", result])
     return markdown(["package", "command, after `python cleanrl/`", "result"], shown)

@@ -146,29 +146,30 @@ def clip_curve(folder: Path) -> None:
 def how_many_seeds(folder: Path) -> None:
     """How often an unchanged script seems to improve, by rule and number of seeds: docs/how_many_seeds_shares.csv."""
     says = "How often an unchanged script seems to improve, by the rule that judges and the number of seeds"
-    drawing = Drawing(560, 330, says)
+    drawing = Drawing(560, 356, says)
     with open(DOCS / "how_many_seeds_shares.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     colors = {"best of three": "orange", "higher mean": "violet", "no overlap of ±": "green", "compared": "blue"}
+    drawing.text(24, 18, "called an improvement, though nothing changed", "soft", 14, "start")
     for left, env_id in ((60, "CartPole-v1"), (330, "Acrobot-v1")):
         own = [row for row in rows if row["env_id"] == env_id]
-        drawing.text(left + 95, 20, env_id, bold=True)
+        drawing.text(left + 95, 46, env_id, bold=True)
         for share in (0, 0.25, 0.5, 0.75):
-            y = 230 - 240 * share
+            y = 256 - 240 * share
             drawing.line([(left, y), (left + 200, y)], "line", 1, "2 4")
             drawing.text(left - 8, y + 5, f"{share:.0%}", "soft", 13, "end")
         for i, row in enumerate(own):
-            drawing.text(left + 10 + 45 * i, 252, row["seeds"], "soft", 14)
-        drawing.text(left + 100, 274, "seeds", "soft", 14)
+            drawing.text(left + 10 + 45 * i, 278, row["seeds"], "soft", 14)
+        drawing.text(left + 100, 300, "seeds", "soft", 14)
         for rule, color in colors.items():
             first = 2 if rule == "compared" else int(rule == "no overlap of ±")
-            points = [(left + 10 + 45 * i, 230 - 240 * float(row[rule])) for i, row in enumerate(own)][first:]
+            points = [(left + 10 + 45 * i, 256 - 240 * float(row[rule])) for i, row in enumerate(own)][first:]
             drawing.line(points, color, 2.5)
             for x, y in points:
                 drawing.add("circle", style=f"fill: var(--{color})", cx=x, cy=round(y, 1), r=4)
     for (rule, color), x in zip(colors.items(), (24, 166, 296, 446)):
-        drawing.line([(x, 310), (x + 20, 310)], color, 3)
-        drawing.text(x + 26, 315, rule, color, 14, "start")
+        drawing.line([(x, 336), (x + 20, 336)], color, 3)
+        drawing.text(x + 26, 341, rule, color, 14, "start")
     drawing.save(folder / "how_many_seeds.svg")
 
 
@@ -207,15 +208,15 @@ def speed_bars(folder: Path) -> None:
     scripts = [
         ("ppo_numpy", "ppo_numpy.py", "CartPole"),
         ("ppo", "ppo.py", "CartPole"),
-        ("ppo_continuous_action_numpy", "…_continuous_action_numpy", "HalfCheetah"),
+        ("ppo_continuous_action_numpy", "ppo_continuous_action_numpy.py", "HalfCheetah"),
         ("ppo_continuous_action", "ppo_continuous_action.py", "HalfCheetah"),
-        ("ppo_lstm", "ppo_lstm.py", "CartPole; theirs: RecurrentPPO"),
+        ("ppo_lstm", "ppo_lstm.py", "RecurrentPPO on CartPole"),
         ("ppo_atari_envpool", "ppo_atari_envpool.py", "Breakout"),
         ("ppo_atari", "ppo_atari.py", "Breakout"),
     ]
     measured = read_json("speed.json")
-    drawing = Drawing(560, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
-    left = 222
+    drawing = Drawing(590, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
+    left = 250
     unit = 34
     for i, (script, name, game) in enumerate(scripts):
         medians = measured[f"throughput/{script}"]["medians"]
@@ -223,7 +224,8 @@ def speed_bars(folder: Path) -> None:
         ratio = medians.get("against_ratios", medians["ratios"])[faster]  # at the defaults, without bf16
         y = 34 + 44 * i
         drawing.text(left - 10, y + 14, name, "ink", 14, "end")
-        drawing.text(left - 10, y + 30, game, "soft", 12, "end")
+        release = measured[f"throughput/{script}"]["release"]
+        drawing.text(left - 10, y + 30, f"{game}, release {release}", "soft", 12, "end")
         drawing.box(left, y + 2, unit * ratio, 26, "blue-soft", "blue", 3)
         drawing.text(left + unit * ratio + 8, y + 20, f"{ratio:.1f}×", "blue", 15, "start", bold=True)
     drawing.line([(left + unit, 24), (left + unit, 30 + 44 * len(scripts))], "orange", 2, "5 4")
