@@ -163,8 +163,9 @@ def details_table() -> str:
                 group = next((key for key, most in zip(groups, (5, 10, 20)) if needed <= most), "more")
                 says = f"{ablation.link} {environment.partition('-')[0]} {ablation_tables.number(change)}"
                 groups[group].append(f"{says} ({needed})" if group == "more" else says)
-    rows = [[seeds, str(len(found)), " · ".join(found)] for seeds, found in groups.items()]
-    return markdown(["seeds on each side", "effects", "which"], rows)
+    counts = markdown(["seeds on each side", "effects"], [[seeds, str(len(found))] for seeds, found in groups.items()])
+    each = markdown(["seeds on each side", "effect"], [[seeds, one] for seeds, found in groups.items() for one in found])
+    return f"{counts}\n<details markdown><summary>Which</summary>\n\n{each}\n</details>\n"
 
 
 def main() -> None:
