@@ -56,6 +56,8 @@ def test_the_policy_is_exported_to_onnx(run_folder):
     (logits,) = session.run(None, {"obs": obs})
     with torch.no_grad():
         assert logits == pytest.approx(ppo.load(run_folder).agent.actor(torch.from_numpy(obs)).numpy(), abs=1e-6)
+    player = ppo.load(run_folder, deterministic=True)
+    assert type_example("act_onnx.py", run_folder) == f"return {ppo.play(player, 1)['r']:.0f}\n"
 
 
 def test_a_box_policy_is_exported_with_its_normalization_and_bounds(tmp_path):
