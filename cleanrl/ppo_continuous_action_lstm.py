@@ -623,6 +623,10 @@ def check_spaces(env: gym.Env) -> None:
     space = env.observation_space
     is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8
     is_picture = is_bytes and len(space.shape) in (2, 3) and sorted(space.shape)[-2] >= 32  # shorter side
+    if is_picture and len(space.shape) == 3 and space.shape[2] not in (1, 3):
+        raise UserError(f"observes pictures {space.shape}; by a wrapper, put the channels last, 1 or 3 of them")
+    if isinstance(env.action_space, (gym.spaces.Tuple, gym.spaces.Dict)):
+        raise UserError(f"no script takes {type(env.action_space).__name__} actions; a wrapper must make them one space")
     if not isinstance(env.action_space, ACTION_SPACES) or is_picture != PICTURES:
         observes = f"pictures {space.shape}" if is_picture else "no pictures"
         hint = "use ppo_atari.py for pictures, else ppo.py for Discrete actions, ppo_multidiscrete.py for "
@@ -1098,7 +1102,7 @@ def check_arguments(args: Args) -> None:
                 ids = sorted(set(gym.registry) - registered)
                 hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py; "
                 if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
-                    hint = f"its module registers {', '.join(ids) or 'nothing; see docs/your-environment.md'}; "
+                    hint = f"its module registers {', '.join(ids) or 'nothing; see docs/other-environments.md'}; "
             text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 

@@ -55,8 +55,14 @@ def variants() -> dict[str, dict[str, list[Run]]]:
     ordered = {}
     for task in TASKS:
         if task in found:
-            ordered[task] = {name: newest(found[task][name]) for name in VARIANTS.values() if name in found[task]}
+            of_task = {name: found[task][name] for name in VARIANTS.values() if name in found[task]}
+            ordered[task] = {name: newest(of_latest_release(runs)) for name, runs in of_task.items()}
     return ordered
+
+
+def of_latest_release(runs: list[Run]) -> list[Run]:
+    latest = max(run.release for run in runs)
+    return [run for run in runs if run.release == latest]
 
 
 def recurrent_ppo(task: str) -> list[float]:
