@@ -314,11 +314,13 @@ def main(args: Args) -> int:
                 continue
             results[num_envs, library].append(result)
             print(f"round {number + 1}: {library} {num_envs}: {result['per_cpu_second']:,.0f} steps/s", flush=True)
-    print("\n| environments | library | steps per second of CPU time, median | of the clock |\n|---|---|---|---|")
+    print("\n| environments | library | steps per second of CPU time, median and range | of the clock |\n|---|---|---|---|")
     for (num_envs, library), found in results.items():
         if found:
-            medians = [statistics.median(x[name] for x in found) for name in ("per_cpu_second", "steps_per_second")]
-            print(f"| {num_envs:,} | {library} | {medians[0]:,.0f} | {medians[1]:,.0f} |")
+            speeds = [x["per_cpu_second"] for x in found]
+            spread = f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})"
+            clock = statistics.median(x["steps_per_second"] for x in found)
+            print(f"| {num_envs:,} | {library} | {spread} | {clock:,.0f} |")
     return 1 if failed else 0
 
 

@@ -430,5 +430,10 @@ def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
     assert whole and picture.shape == (210, 160, 3) and picture.std() > 1  # the game itself, in color
 
 
+@pytest.mark.parametrize("shape", ["[3, 64, 64]", "[64, 64, 4]"])
+def test_pictures_with_other_channels_need_a_wrapper(refusal, shape):
+    assert "put the channels last" in refusal(ppo, env_id="Picture-v0", env_kwargs=f'{{"shape": {shape}}}')
+
+
 def test_pictures_of_few_pixels_are_not_for_this_script(refusal):
     assert "observes no pictures" in refusal(ppo, env_id="Picture-v0", env_kwargs='{"shape": [16, 16, 3]}')

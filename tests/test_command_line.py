@@ -318,6 +318,14 @@ def test_a_module_that_registers_nothing_is_told_so(refused):
     assert "registers nothing" in refused("--env-id", "empty:NotHere-v0")
 
 
+def test_actions_that_no_script_takes_need_a_wrapper(refused):
+    lines = ["import environments", "import gymnasium as gym", "class Two(environments.Random):"]
+    lines.append("    action_space = gym.spaces.Tuple([gym.spaces.Discrete(2)] * 2)")
+    lines.append("gym.register('Two-v0', Two)")
+    Path("two.py").write_text("\n".join(lines))
+    assert "no script takes Tuple actions" in refused("--env-id", "two:Two-v0")
+
+
 def test_load_raises_what_other_programs_can_catch(in_tmp_path):
     with pytest.raises(ValueError, match="nowhere"):
         ppo.load("nowhere")
