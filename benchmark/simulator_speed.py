@@ -314,7 +314,7 @@ def main(args: Args) -> int:
                 continue
             results[num_envs, library].append(result)
             print(f"round {number + 1}: {library} {num_envs}: {result['per_cpu_second']:,.0f} steps/s", flush=True)
-    print("\n| environments | library | steps per second of CPU time, median and range | of the clock |\n|---|---|---|---|")
+    print("\n| environments | library | steps per second of CPU time (range) | of the clock |\n|---|---|---|---|")
     for (num_envs, library), found in results.items():
         if found:
             speeds = [x["per_cpu_second"] for x in found]

@@ -587,9 +587,9 @@ def check_spaces(env: gym.Env) -> None:
     is_bytes = isinstance(space, gym.spaces.Box) and space.dtype == np.uint8
     is_picture = is_bytes and len(space.shape) in (2, 3) and sorted(space.shape)[-2] >= 32  # shorter side
     if is_picture and len(space.shape) == 3 and space.shape[2] not in (1, 3):
-        raise UserError(f"observes pictures {space.shape}; by a wrapper, put the channels last, 1 or 3 of them")
+        raise UserError(f"observes pictures {space.shape}; ppo_atari.py needs 1 or 3 channels, and these last")
     if isinstance(env.action_space, (gym.spaces.Tuple, gym.spaces.Dict)):
-        raise UserError(f"no script takes {type(env.action_space).__name__} actions; a wrapper must make them one space")
+        raise UserError(f"no script takes {type(env.action_space).__name__} actions; make them one space by a wrapper")
     if not isinstance(env.action_space, ACTION_SPACES) or is_picture != PICTURES:
         observes = f"pictures {space.shape}" if is_picture else "no pictures"
         hint = "use ppo_atari.py for pictures, else ppo.py for Discrete actions, ppo_multidiscrete.py for "

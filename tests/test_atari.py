@@ -432,7 +432,7 @@ def test_as_typed_it_trains_records_and_evaluates(in_tmp_path, capsys):
 
 @pytest.mark.parametrize("shape", ["[3, 64, 64]", "[64, 64, 4]"])
 def test_pictures_with_other_channels_need_a_wrapper(refusal, shape):
-    assert "put the channels last" in refusal(ppo, env_id="Picture-v0", env_kwargs=f'{{"shape": {shape}}}')
+    assert "1 or 3 channels, and these last" in refusal(ppo, env_id="Picture-v0", env_kwargs=f'{{"shape": {shape}}}')
 
 
 def test_pictures_of_few_pixels_are_not_for_this_script(refusal):

@@ -197,7 +197,7 @@ def test_a_first_step_is_one_that_a_mask_allows(in_tmp_path):
     script = importlib.import_module("ppo_multidiscrete")
     for seed in range(3):
         np.random.seed(seed)
-        script.check_arguments(script.Args(env_id="Doors-info-v0"))  # it asserts that its mask is kept to
+        script.check_arguments(script.Args(env_id="doors:Doors-info-v0"))  # it asserts that its mask is kept to
 
 
 @pytest.mark.parametrize("typed", ["--env-id FailingReset-v0", "--env-id Nope-v0", "--env-id nope:Nope-v0"])
