@@ -197,16 +197,23 @@ def try_gae(module) -> str:
 
 
 def mixes(compute_gae, inputs: list) -> bool:
-    """Whether what comes after the end in environment 0 of try_gae changes anything before it or in the other one."""
+    """Whether what comes after the end in environment 0 of try_gae changes anything before it, or one environment the
+    other one."""
     rewards, values, dones, next_value, *others = inputs
-    later = [rewards.copy(), values.copy(), dones, next_value.copy(), *others]
-    later[0][2:, 0] += 1
-    later[1][2:, 0] += 1
-    later[3] += 1  # environment 1 has ended there
-    unchanged = np.ones((5, 2), bool)
-    unchanged[2:, 0] = False
-    pairs = zip(call_with_arrays(compute_gae, inputs), call_with_arrays(compute_gae, later))
-    return any(not np.allclose(before[unchanged], after[unchanged]) for before, after in pairs)
+    before = call_with_arrays(compute_gae, inputs)
+    for n, first in ((0, 2), (1, 0)):  # changed is environment n from step `first` on
+        later = [rewards.copy(), values.copy(), dones, next_value.copy(), *others]
+        later[0][first:, n] += 1
+        later[1][first:, n] += 1
+        later[3][n] += 1
+        if n == 0:
+            later[3][1] += 1  # environment 1 has ended there
+        unchanged = np.ones((5, 2), bool)
+        unchanged[first:, n] = False
+        for one, other in zip(before, call_with_arrays(compute_gae, later)):
+            if not np.allclose(one[unchanged], other[unchanged]):
+                return True
+    return False
 
 
 def call_with_arrays(function, inputs: list) -> list[np.ndarray]:
@@ -786,6 +793,7 @@ class Watch:
             named = thing.named_parameters() if hasattr(thing, "named_parameters") else []
             for name, parameter in named:
                 is_trained = parameter.requires_grad and id(parameter) in optimized
+                is_trained = is_trained or id(parameter) in self.with_gradient
                 if not is_trained and np.array_equal(as_array(parameter), self.initial[id(parameter)]):
                     return f"{called}'s {name}, which no optimizer trains, never changed"
         return ""

@@ -337,7 +337,7 @@ SELDOM = {
                 "parameters = [*agent.actor.parameters(), *agent.critic.parameters()]",
             ),
         ],
-        {OPTIMIZERS: "FAIL"},
+        {OPTIMIZERS: "FAIL", KEPT: "--"},
     ),
     "rows that no minibatch has": (
         "ppo",
