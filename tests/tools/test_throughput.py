@@ -204,7 +204,7 @@ def test_gpu_sh_measures_each_row_once(tmp_path):
         assert done.returncode == 0
         printed.append([line for line in done.stdout.splitlines() if line.startswith("typed: ")])
         (tmp_path / "here" / "lstm_8_fp32.json").unlink()
-    assert (len(printed[0]), len(printed[1])) == (11, 1)
+    assert (len(printed[0]), len(printed[1])) == (13, 1)
     assert len([line for line in printed[0] if "--profile" in line]) == 3
     assert len([line for line in printed[0] if "--no-sb3" not in line]) == 1
     assert "--script ppo_atari_lstm --arguments --num-threads 1 --device cpu" in printed[1][0]
