@@ -129,7 +129,7 @@ def try_one(environment: dict, args: Args) -> tuple[bool, str]:
 
 SHORT = {  # what the long messages on spaces come to, by a part of each
     "MultiDiscrete actions; use": "MultiDiscrete actions: use `ppo_multidiscrete.py`",
-    "Tuple actions; use": "Tuple actions: no script",
+    "no script takes Tuple actions": "Tuple actions: no script",
     "has Discrete actions; use": "the pictures are in a Dict: see `mine.py`",
 }
 

@@ -188,8 +188,7 @@ def summary_table(tables: dict[str, list[Row]]) -> str:
         if task not in chosen or seeds[row.runs[0].exp_name] > seeds[chosen[task].runs[0].exp_name]:
             chosen[task] = row
     cells = [overview_cells(row, "docs/") for row in chosen.values()]
-    columns = [name for name in cells[0] if name != "95% interval"]
-    return markdown(columns, [[line[name] for name in columns] for line in cells])
+    return markdown(list(cells[0]), [list(line.values()) for line in cells])
 
 
 def overview_table(tables: dict[str, list[Row]]) -> str:
