@@ -569,11 +569,14 @@ def check_observation(observation, space: gym.Space) -> None:
 def take_first_step(envs: VectorEnv) -> None:
     """Raises UserError if the one environment observes other than it says, or its reward is not a number."""
     env = envs.vector.envs[0]
-    while not isinstance(env, gym.wrappers.RecordEpisodeStatistics):  # the first wrapper of make_env
+    while isinstance(env, gym.Wrapper):
+        is_first = isinstance(env, gym.wrappers.RecordEpisodeStatistics)  # of make_env's wrappers
         env = env.env
-    observation, _ = env.env.reset(seed=0)
+        if is_first:
+            break
+    observation, _ = env.reset(seed=0)
     check_observation(observation, env.observation_space)
-    observation, reward, _, _, _ = env.env.step(env.action_space.sample())
+    observation, reward, _, _, _ = env.step(env.action_space.sample())
     check_observation(observation, env.observation_space)
     if np.ndim(reward) > 0 or not hasattr(reward, "__float__"):
         raise UserError(f"its reward is {reward!r}, which is not a number")

@@ -318,6 +318,14 @@ def test_a_module_that_registers_nothing_is_told_so(refused):
     assert "registers nothing" in refused("--env-id", "empty:NotHere-v0")
 
 
+def test_an_edit_may_take_out_the_wrapper_of_statistics(monkeypatch):
+    def make(args, render_mode=None):
+        return gym.wrappers.ClipReward(gym.make(args.env_id).unwrapped, 0.0, 1.0)
+
+    monkeypatch.setattr(ppo, "make_env", make)
+    ppo.check_arguments(ppo.Args())  # takes a first step
+
+
 def test_actions_that_no_script_takes_need_a_wrapper(refused):
     lines = ["import environments", "import gymnasium as gym", "class Two(environments.Random):"]
     lines.append("    action_space = gym.spaces.Tuple([gym.spaces.Discrete(2)] * 2)")

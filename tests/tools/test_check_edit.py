@@ -292,7 +292,7 @@ SELDOM = {
     "episodes that never end": (
         "ppo",
         [
-            ("    check_spaces(env)", "    env = Endless(env)\n    check_spaces(env)"),
+            ("    check_spaces(env)", "    env = Endless(env.unwrapped)\n    check_spaces(env)"),
             (
                 "class VectorEnv:",
                 "class Endless(gym.Wrapper):\n"
