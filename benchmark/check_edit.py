@@ -191,9 +191,13 @@ def try_gae(module) -> str:
             differs = f"with ones for {', '.join(others)}, it" if others else "it"
             raise NotCompared(f"{differs} isn't GAE; right only if your edit estimates advantages in another way")
     return (
-        f"advantages of 5 steps in 2 environments are {advantages.round(2).tolist()} instead of "
-        f"{expected.round(2).tolist()}, and returns are {returns.round(2).tolist()}"
+        f"advantages of 5 steps in 2 environments are {in_text(advantages)} instead of {in_text(expected)}, "
+        f"and returns are {in_text(returns)}"
     )
+
+
+def in_text(x: np.ndarray) -> str:
+    return str(x.astype(float).round(2).tolist())
 
 
 def mixes(compute_gae, inputs: list) -> bool:
@@ -201,13 +205,11 @@ def mixes(compute_gae, inputs: list) -> bool:
     other one."""
     rewards, values, dones, next_value, *others = inputs
     before = call_with_arrays(compute_gae, inputs)
-    for n, first in ((0, 2), (1, 0)):  # changed is environment n from step `first` on
+    for n, first in ((0, 2), (1, 0), (1, 5)):  # what changes: environment n from step `first` on, and what follows
         later = [rewards.copy(), values.copy(), dones, next_value.copy(), *others]
         later[0][first:, n] += 1
         later[1][first:, n] += 1
         later[3][n] += 1
-        if n == 0:
-            later[3][1] += 1  # environment 1 has ended there
         unchanged = np.ones((5, 2), bool)
         unchanged[first:, n] = False
         for one, other in zip(before, call_with_arrays(compute_gae, later)):
@@ -785,10 +787,7 @@ class Watch:
         for name, state in self.kept_states.items():
             if state and not first_difference(state, self.kept[name].state_dict(), "state"):
                 return f"{name}, which run.keep names, never changed"
-        optimized = set()
-        for thing in [*self.kept.values(), *self.variables.values()]:
-            for group in getattr(thing, "param_groups", []):
-                optimized |= {id(parameter) for parameter in group.get("params", [])}
+        optimized = self.list_optimized()
         for called, thing in self.kept.items():
             named = thing.named_parameters() if hasattr(thing, "named_parameters") else []
             for name, parameter in named:
@@ -806,13 +805,18 @@ class Watch:
                     return True
         return False
 
+    def list_optimized(self) -> set[int]:
+        """The ids of all parameters that an optimizer has."""
+        optimized = set()
+        for thing in [*self.kept.values(), *self.variables.values()]:
+            for group in getattr(thing, "param_groups", []):
+                optimized |= {id(parameter) for parameter in group.get("params", [])}
+        return optimized
+
     def find_untrained(self) -> str:
         """Parameters with a gradient that no optimizer uses or changes, and optimized ones without a gradient."""
         everything = [*self.kept.values(), *self.variables.values()]
-        optimized = {}
-        for thing in everything:
-            for group in getattr(thing, "param_groups", []):
-                optimized |= {id(parameter): parameter for parameter in group.get("params", [])}
+        optimized = self.list_optimized()
         if not optimized:  # without torch, a model is arrays
             for name, array in self.kept["model"].state_dict().items():
                 if np.array_equal(array, self.kept_states["model"][name]):
