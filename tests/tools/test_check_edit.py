@@ -441,6 +441,7 @@ def in_this_process(monkeypatch):
     def call_here(script, folder, function, *arguments):
         folder.mkdir(exist_ok=True)
         monkeypatch.chdir(folder)
+        monkeypatch.setitem(sys.modules, script.stem, None)  # what other tests import comes back afterwards
         try:
             return function(check_edit.load_script(script), *arguments)
         except Killed:
