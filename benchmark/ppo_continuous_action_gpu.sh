@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The runs behind docs/ppo_continuous_action_gpu.md, all on a CPU: Pendulum, SwingUp, and HalfCheetah beside the parent.
+# The runs behind docs/ppo_continuous_action_gpu.md, all on a CPU: Pendulum by the defaults
+# and small, SwingUp, and HalfCheetah beside the parent.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
@@ -12,6 +13,7 @@ sweep() { # SEEDS COMMAND ENV_ID OPTIONS …
     python benchmark/sweep.py --num-seeds "$1" --command "$2" --env-ids "$3" "${@:4}" || status=$?
     if [ "$status" -gt 1 ]; then exit "$status"; fi # a mistake or Ctrl-C; 1 is a failed run
 }
+sweep 5 "$script --checkpoints 1" Pendulum "$@"
 sweep 5 "$script $small --total-timesteps 500000" Pendulum "$@"
 sweep 5 "$script --num-envs 256 --checkpoints 1 --total-timesteps 3000000" swing_up:SwingUp "$@"
 sweep 3 "$script $same --total-timesteps 1000000" gymnasium_envs:Gymnasium:HalfCheetah-v4 "$@"
