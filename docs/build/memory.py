@@ -75,12 +75,17 @@ def recurrent_ppo(task: str) -> list[float]:
     return found
 
 
+def readable(task: str) -> str:
+    """A task's name in the table and in the picture."""
+    name = task.rpartition(":")[2].removeprefix("popgym-").rpartition("-v")[0]
+    return name.replace("NoVelocity", " without velocities")
+
+
 def table() -> str:
     """Markdown: what each agent reached in each task."""
     rows = []
     for task, of_task in variants().items():
-        name = task.rpartition(":")[2].removeprefix("popgym-").rpartition("-v")[0]
-        name = name.replace("NoVelocity", " without velocities")
+        name = readable(task)
         for variant, runs in of_task.items():
             steps = f"{runs[0].total:,}"
             rows.append([name, steps, variant, runs[0].release, str(len(runs)), spread(results(runs)), TASKS[task]])
@@ -93,7 +98,7 @@ def table() -> str:
 def rebuild() -> None:
     """Writes the table and the curves."""
     blocks.fill(blocks.ROOT / "docs" / "memory.md", "memory", table())
-    draw_variants(variants(), RESULTS / "memory.svg")
+    draw_variants({readable(task): of_task for task, of_task in variants().items()}, RESULTS / "memory.svg")
 
 
 # -------------------------------------------------------------------------------------------------- What a memory knows

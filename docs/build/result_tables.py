@@ -166,14 +166,13 @@ def published_rows(tables: dict[str, list[Row]]) -> list[Row]:
 def overview_cells(row: Row, folder: str) -> dict[str, str]:
     """What the README and the page of results say of a row, by column; the pages are in the folder."""
     run = row.runs[0]
-    _, low, high = mean_interval(results(row.runs))
     return {
         "environment": row.label.removesuffix(f", release {run.release}"),
         "script": f"[`{run.exp_name}.py`]({folder}{run.exp_name}.md#results)",
         "release": run.release or "–",
         "ours": rounded_spread(results(row.runs)),
         "seeds": str(len(row.runs)),
-        "95% interval": between(low, high),
+        "95% interval": rounded_interval(results(row.runs)),
         "published": published_range(row.published),
     }
 
@@ -206,6 +205,15 @@ def rounded_spread(returns: list[float]) -> str:
     if deviation == 0:
         return rounded(mean, mean / 10)
     return f"{rounded(mean, deviation)} ± {rounded(deviation, deviation)}"
+
+
+def rounded_interval(returns: list[float]) -> str:
+    """The 95% interval of the mean, with two digits of the standard deviation; – of few runs and of equal ones."""
+    _, low, high = mean_interval(returns)
+    if not np.isfinite(low) or low == high:
+        return "–"
+    deviation = np.std(returns, ddof=1)
+    return f"{rounded(low, deviation)} to {rounded(high, deviation)}"
 
 
 def published_range(theirs: dict[str, str]) -> str:
