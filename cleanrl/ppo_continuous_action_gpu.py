@@ -507,6 +507,7 @@ def open_simulator(args: Args, num_envs: int):
     """What make_envs returns, after a trial step. UserError if it can't be made or can't do what the script
     needs, before there is a run folder. Isaac Lab makes one simulation in a process, so it is not made twice."""
     sys.path.append(os.getcwd())  # --env-id mine:Mine finds mine.py where you start
+    torch.manual_seed(args.seed)  # some draw masses and friction when they are made
     try:
         simulator = make_envs(args, num_envs)
         check_simulator(simulator, args, num_envs)
@@ -521,7 +522,7 @@ def open_simulator(args: Args, num_envs: int):
 def check_simulator(simulator, args: Args, num_envs: int) -> None:
     """Raises UserError if the simulator lacks something, or a reset or a step returns what the script can't use."""
     for name, what in (("obs_dim", "an observation"), ("action_dim", "an action")):
-        if not hasattr(simulator, name):
+        if not isinstance(getattr(simulator, name, None), int):
             raise UserError(f"has no {name}, the number of columns of {what}")
     for name in ("actor_columns", "critic_columns"):
         columns = getattr(simulator, name, slice(None))
@@ -530,33 +531,44 @@ def check_simulator(simulator, args: Args, num_envs: int) -> None:
     first_obs = simulator.reset(0)
     if isinstance(first_obs, tuple):
         raise UserError("its reset returns a tuple; needed are observations only, no infos")
-    if args.stagger and "ages" in dir(simulator) and not hasattr(simulator, "max_episode_steps"):
-        raise UserError("has ages, but no max_episode_steps to draw them from; add it, or use --no-stagger")
-    returned = simulator.step(torch.zeros(num_envs, simulator.action_dim, device=args.device))
+    obs_shape = (num_envs, simulator.obs_dim)
+    check_tensor("reset's observations", first_obs, obs_shape, torch.float32, args)
+    staggers = args.stagger and "ages" in dir(simulator)
+    if staggers:
+        if not isinstance(getattr(simulator, "max_episode_steps", None), int):
+            raise UserError("has ages, but no whole max_episode_steps to draw them from; add it, or use --no-stagger")
+        simulator.ages = torch.full_like(simulator.ages, simulator.max_episode_steps - 1)  # the step ends episodes
+    actions = torch.full((num_envs, simulator.action_dim), 3.0, device=args.device)
+    returned = simulator.step(actions)
+    if not (actions == 3.0).all():
+        raise UserError("its step changes the actions, from which the policy learns; change a copy of them")
     if len(returned) != 5:
         names = "observations, rewards, terminated, truncated, final_obs (or None)"
         raise UserError(f"its step returns {len(returned)} values; needed are {names}")
     obs, rewards, terminated, truncated, final_obs = returned
     if final_obs is None and args.time_limits == "final":
-        raise UserError("loses the last observations; use --time-limits drop, or before, as rsl_rl does")
-    obs_shape = (num_envs, simulator.obs_dim)
-    needed = [
-        ("reset's observations", first_obs, obs_shape, torch.float32),
-        ("observations", obs, obs_shape, torch.float32),
-        ("rewards", rewards, (num_envs,), torch.float32),
-        ("terminated", terminated, (num_envs,), torch.bool),
-        ("truncated", truncated, (num_envs,), torch.bool),
-    ]
+        raise UserError("loses the last observations; use --time-limits before, as rsl_rl does, or drop")
+    check_tensor("observations", obs, obs_shape, torch.float32, args)
+    check_tensor("rewards", rewards, (num_envs,), torch.float32, args)
+    check_tensor("terminated", terminated, (num_envs,), torch.bool, args)
+    check_tensor("truncated", truncated, (num_envs,), torch.bool, args)
     if final_obs is not None:
-        needed.append(("final_obs", final_obs, obs_shape, torch.float32))
-    for name, values, shape, dtype in needed:
-        if not isinstance(values, torch.Tensor):
-            hint = "; join the groups to one tensor, as mjlab_envs.py does" if hasattr(values, "keys") else ""
-            raise UserError(f"its {name} are no tensor but {type(values).__name__}{hint}")
-        device = torch.device(args.device).type
-        if (tuple(values.shape), values.dtype, values.device.type) != (shape, dtype, device):
-            got = f"{tuple(values.shape)}, {values.dtype}, {values.device}"
-            raise UserError(f"its {name} are {got}; needed are {shape}, {dtype}, {device}")
+        if isinstance(final_obs, dict):
+            raise UserError("its fifth value is a dict; needed are final_obs, no infos")
+        check_tensor("final_obs", final_obs, obs_shape, torch.float32, args)
+        ended = terminated | truncated
+        if staggers and ended.any() and torch.equal(obs[ended], final_obs[ended]):
+            raise UserError("its final_obs are its observations where an episode ended; reset there in the same step")
+
+
+def check_tensor(name: str, values, shape: tuple, dtype: torch.dtype, args: Args) -> None:
+    if not isinstance(values, torch.Tensor):
+        hint = "; join the groups to one tensor, as mjlab_envs.py does" if hasattr(values, "keys") else ""
+        raise UserError(f"its {name} are no tensor but {type(values).__name__}{hint}")
+    device = torch.device(args.device).type
+    if (tuple(values.shape), values.dtype, values.device.type) != (shape, dtype, device):
+        got = f"{tuple(values.shape)}, {values.dtype}, {values.device}"
+        raise UserError(f"its {name} are {got}; needed are {shape}, {dtype}, {device}")
 
 
 # ------------------------------------------------------------------------------------------------- Evaluation

@@ -146,6 +146,12 @@ class Wrong(ppo.Pendulum):
         self.what = what
         if what == "unlimited":
             del self.max_episode_steps
+        if what == "half":
+            self.max_episode_steps = 20.5
+        if what == "obs_dim":
+            self.obs_dim = (3,)
+        if what == "many":
+            self.num_envs = 64
         if what == "list":
             self.actor_columns = [0, 1]
         if what == "empty":
@@ -159,6 +165,8 @@ class Wrong(ppo.Pendulum):
     def step(self, actions):
         if self.what == "four":
             return super().step(actions)[:4]
+        if self.what == "in place":
+            actions *= 2.0
         obs, rewards, terminated, truncated, final_obs = super().step(actions)
         if self.what == "shape":
             rewards = rewards[:, None]
@@ -166,6 +174,10 @@ class Wrong(ppo.Pendulum):
             terminated = terminated.float()
         if self.what == "numpy":
             rewards = rewards.numpy()
+        if self.what == "infos":
+            final_obs = {}
+        if self.what == "overwritten":
+            final_obs = obs
         return obs, rewards, terminated, truncated, final_obs
 
 
@@ -173,6 +185,18 @@ class Bare:
     """Has nothing that the script needs."""
 
     def __init__(self, num_envs, device): ...
+
+
+class Randomized(ppo.Pendulum):
+    """Draws a factor of its rewards when it is made."""
+
+    def __init__(self, num_envs, device):
+        super().__init__(num_envs, device)
+        self.factor = torch.rand(num_envs)
+
+    def step(self, actions):
+        obs, rewards, *rest = super().step(actions)
+        return obs, rewards * self.factor, *rest
 
 
 class Broken(ppo.Pendulum):
@@ -552,11 +576,17 @@ MISTAKES = [
     ("nofile:Envs", "No module named 'nofile'"),
     ("gymnasium_envs:Gymnasium:CartPole-v1", "needs Box"),
     (f"{HERE}:Bare", "has no obs_dim, the number of columns of an observation"),
-    (f"{HERE}:Lost", "loses the last observations; use --time-limits drop, or before, as rsl_rl does"),
+    (f"{HERE}:Lost", "loses the last observations; use --time-limits before, as rsl_rl does, or drop"),
     (f"{HERE}:Wrong:shape", "rewards are (16, 1), torch.float32, cpu; needed are (16,)"),
     (f"{HERE}:Wrong:float", "terminated are (16,), torch.float32"),
     (f"{HERE}:Wrong:numpy", "rewards are no tensor but ndarray"),
-    (f"{HERE}:Wrong:unlimited", "has ages, but no max_episode_steps"),
+    (f"{HERE}:Wrong:unlimited", "has ages, but no whole max_episode_steps"),
+    (f"{HERE}:Wrong:half", "has ages, but no whole max_episode_steps"),
+    (f"{HERE}:Wrong:obs_dim", "has no obs_dim, the number of columns of an observation"),
+    (f"{HERE}:Wrong:many", "reset's observations are (64, 3), torch.float32, cpu; needed are (16, 3)"),
+    (f"{HERE}:Wrong:in place", "step changes the actions, from which the policy learns"),
+    (f"{HERE}:Wrong:infos", "fifth value is a dict; needed are final_obs, no infos"),
+    (f"{HERE}:Wrong:overwritten", "final_obs are its observations where an episode ended"),
     (f"{HERE}:Wrong:list", "actor_columns are [0, 1]; needed is a slice of the 3 columns"),
     (f"{HERE}:Wrong:empty", "critic_columns are slice(3, 6, None); needed is a slice of the 3 columns"),
     (f"{HERE}:Wrong:four", "step returns 4 values; needed are observations, rewards, terminated, truncated, final_obs"),
@@ -575,6 +605,15 @@ def test_mistakes_are_one_clear_line(refusal):
     assert "--adaptive-kl -1: must be at least 0" in refusal(ppo, **SMALL, adaptive_kl=-1)
     assert "--env-kwargs {a: 1}: is no JSON: Expecting" in refusal(ppo, **SMALL, env_kwargs="{a: 1}")
     assert "--env-kwargs 100: must be as" in refusal(ppo, **SMALL, env_kwargs="100")
+
+
+def test_the_seed_is_set_before_the_simulator_is_made(in_tmp_path):
+    """It may draw masses and friction there, from torch's generator."""
+    for unrelated in (1, 2):
+        torch.manual_seed(unrelated)
+        ppo.main(ppo.Args(**SMALL, env_id=f"{HERE}:Randomized", exp_name=f"after_{unrelated}"))
+    first, second = [rows(folder, "metrics.csv") for folder in sorted(Path("runs").iterdir())]
+    assert [row["charts/reward"] for row in first] == [row["charts/reward"] for row in second]
 
 
 @pytest.mark.parametrize("mode", ["before", "drop", "none"])

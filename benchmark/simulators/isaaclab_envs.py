@@ -4,8 +4,9 @@ start the script:
     ./isaaclab.sh -p cleanrl/ppo_continuous_action_gpu.py --env-id isaaclab_envs:IsaacLab:Isaac-Cartpole-v0
 
 Its option compute_final_obs, of June 2026, keeps the last observations. Older versions lose them: final_obs is None
-there, and the script asks for --time-limits drop. There are no --env-kwargs: edit config below. The critic sees the
-group "critic" alone; if that holds only what is privileged, set critic_columns to slice(None).
+there, and the script asks for --time-limits before or drop. There are no --env-kwargs: edit config below. For a task of
+your own, import its package here. The critic sees the group "critic" alone; if that holds only what is privileged, set
+critic_columns to slice(None).
 """
 
 from isaaclab.app import AppLauncher
@@ -55,7 +56,10 @@ class IsaacLab:
         obs = self.join(obs)
         if not self.keeps_final_obs:
             return obs, rewards, terminated, truncated, None
-        final_obs = self.join(extras["final_obs"]) if "final_obs" in extras else obs  # only after steps with a reset
+        final_obs = obs
+        if "final_obs" in extras:  # since the first reset; its other rows are older
+            ended = (terminated | truncated)[:, None]
+            final_obs = torch.where(ended, self.join(extras["final_obs"]), obs)
         return obs, rewards, terminated, truncated, final_obs
 
     def close(self) -> None:

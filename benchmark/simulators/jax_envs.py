@@ -69,7 +69,8 @@ class JaxEnvs:
 
     def step(self, actions: torch.Tensor):
         actions = actions.clamp(-1.0, 1.0)  # a tensor of its own, since JAX may read it after torch went on
-        self.state = self.jit_step(self.state, jax.dlpack.from_dlpack(actions))
+        with jax.default_device(self.jax_device):
+            self.state = self.jit_step(self.state, jax.dlpack.from_dlpack(actions))
         truncated = torch.from_dlpack(self.state.info["truncation"]) > 0
         terminated = (torch.from_dlpack(self.state.done) > 0) & ~truncated
         rewards = torch.from_dlpack(self.state.reward)

@@ -2,9 +2,10 @@
 
     python cleanrl/ppo_continuous_action_gpu.py --env-id mjlab_envs:Mjlab:Mjlab-Cartpole-Swingup
 
-With auto_reset=False (mjlab 1.3 or newer), a step returns the last observations, and what ended is reset here. There
-are no --env-kwargs: edit config below. The critic sees the group "critic" alone; if that holds only what is privileged,
-set critic_columns to slice(None).
+With auto_reset=False, a step returns the last observations, and what ended is reset here, which simulates forward once
+more. Older than 1.6, mjlab gave all environments another frame when it reset some. There are no --env-kwargs: edit
+config below. For a task of your own, import its package here. The critic sees the group "critic" alone; if that holds
+only what is privileged, set critic_columns to slice(None).
 """
 
 import mjlab.tasks  # noqa: F401  registers the tasks
@@ -20,7 +21,7 @@ class Mjlab:
         config.auto_reset = False
         self.env = ManagerBasedRlEnv(config, "cuda:0" if device == "cuda" else device)
         self.num_envs = num_envs
-        self.max_episode_steps = self.env.max_episode_length
+        self.max_episode_steps = int(self.env.max_episode_length)
         self.action_dim = self.env.action_manager.total_action_dim
         groups = self.env.observation_manager.group_obs_dim
         self.names = [name for name in ("actor", "policy", "critic") if name in groups]
