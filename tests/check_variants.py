@@ -29,8 +29,8 @@ SCRIPTS = {
     "ppo_continuous_action_gpu": (462, 19, """
         imports __doc__ ACTION_SPACES FAMILIES PICTURES LONG_EPISODE RANGES OneOfMany make_vector close_vector
         get_episodes get_wrapper_statistics set_wrapper_statistics check_observation take_first_step check_spaces
-        make_simulator note_far_bounds open_simulator check_simulator check_tensor Player play return_so_far load evaluate
-        Run.__init__ Run.updates Run.note Run.log Run.record_video create_run_folder check_arguments
+        make_simulator note_far_bounds open_simulator check_simulator check_tensor Player play return_so_far load
+        evaluate Run.__init__ Run.updates Run.note Run.log Run.record_video create_run_folder check_arguments
         read_arguments"""),
     "ppo_lstm": (420, 12, "RANGES Player check_arguments"),
     "ppo_continuous_action_lstm": (480, 12, "RANGES Player check_arguments"),

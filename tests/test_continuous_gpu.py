@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import sys
+import types
 from functools import partial
 from pathlib import Path
 
@@ -743,3 +744,61 @@ def test_gymnasiums_last_observations_are_kept():
     expected = [(1, 1, False, False), (2, 2, False, False), (3, 3, False, False), (0, 4, False, True)]
     expected += [(1, 1, False, False), (2, 2, False, False), (0, 3, True, False)]
     assert seen == expected
+
+
+class FakeIsaacLab:
+    """What Isaac Lab's environment returns, as its sources say: two groups, and extras that stay from step to step."""
+
+    num_envs = 3
+    max_episode_length = 5.0
+    single_action_space = gym.spaces.Box(-1, 1, (2,))
+    single_observation_space = gym.spaces.Dict(
+        {"policy": gym.spaces.Box(-9, 9, (1,)), "critic": gym.spaces.Box(-9, 9, (2,))}
+    )
+
+    def __init__(self, config):
+        self.config = config
+        self.unwrapped = self
+        self.extras = {}
+
+    def observe(self):
+        ages = self.episode_length_buf.float()[:, None]
+        return {"policy": ages, "critic": torch.cat([-ages, 10 * ages], dim=1)}
+
+    def reset(self, seed):
+        self.episode_length_buf = torch.zeros(self.num_envs, dtype=torch.int64)
+        return self.observe(), self.extras
+
+    def step(self, actions):
+        self.episode_length_buf += 1
+        truncated = self.episode_length_buf >= self.max_episode_length
+        if truncated.any():
+            if getattr(self.config, "compute_final_obs", False):
+                self.extras["final_obs"] = self.observe()
+            self.episode_length_buf[truncated] = 0
+        return self.observe(), torch.ones(self.num_envs), torch.zeros_like(truncated), truncated, self.extras
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_isaac_labs_file_hands_out_what_its_environment_returns(monkeypatch, keeps):
+    config = types.SimpleNamespace(**({"compute_final_obs": False} if keeps else {}))
+    names = {"isaaclab.app": "AppLauncher", "isaaclab_tasks.utils": "parse_env_cfg"}
+    for name in ("isaaclab", "isaaclab_tasks", *names):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["isaaclab.app"].AppLauncher = lambda headless: None
+    sys.modules["isaaclab_tasks.utils"].parse_env_cfg = lambda task, device, num_envs: config
+    monkeypatch.setattr(gym, "make", lambda task, cfg: FakeIsaacLab(cfg))
+    envs = load_script(SIMULATORS / "isaaclab_envs.py").IsaacLab(3, "cpu", "Task-v0")
+    assert (envs.obs_dim, envs.action_dim, envs.max_episode_steps) == (3, 2, 5)
+    assert (envs.actor_columns, envs.critic_columns) == (slice(0, 1), slice(1, 3))
+    envs.reset(1)
+    envs.ages = torch.tensor([3, 0, 0])
+    for limit in (False, True, False):
+        obs, _, terminated, truncated, final_obs = envs.step(torch.zeros(3, 2))
+        assert truncated.tolist() == [limit, False, False] and not terminated.any()
+        if not keeps:
+            assert final_obs is None
+            continue
+        assert final_obs[0].tolist() == ([5, -5, 50] if limit else obs[0].tolist())
+        assert torch.equal(final_obs[1:], obs[1:])
+    assert obs[:, 0].tolist() == [1, 3, 3]
