@@ -187,8 +187,8 @@ def positions(run: Run, x: str) -> np.ndarray:
 
 
 def machines(runs: list[Run]) -> set[str]:
-    """The machines on which runs were made."""
-    return {json.dumps(run.config.get("hardware"), sort_keys=True) for run in runs}
+    """The machines on which runs were made. Scripts without torch write no GPUs down."""
+    return {json.dumps({"gpus": []} | run.config.get("hardware", {}), sort_keys=True) for run in runs}
 
 
 def draw_curves(
