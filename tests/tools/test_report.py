@@ -1,5 +1,6 @@
 """benchmark/report.py: tables and curves of run folders, filters, and comparisons."""
 
+import json
 from functools import partial
 from xml.etree import ElementTree
 
@@ -161,6 +162,10 @@ def test_curves_are_drawn_against_minutes(report_here, tmp_path):
     _, stderr = report_here("runs", "--x", "minutes")
     assert "minutes of training" in (tmp_path / "report" / "curves.svg").read_text() and not stderr
     config = next((tmp_path / "runs").glob("*slow*")) / "config.json"
+    without_torch = json.loads(config.read_text())
+    del without_torch["hardware"]["gpus"]
+    config.write_text(json.dumps(without_torch))
+    assert not report_here("runs", "--x", "minutes")[1]
     config.write_text(config.read_text().replace('"cores": 2', '"cores": 64'))
     assert "2 kinds of machines" in report_here("runs", "--x", "minutes")[1]
     make_run(tmp_path / "runs", [1.0], exp_name="old", pace=None)
