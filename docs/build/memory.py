@@ -26,7 +26,10 @@ VARIANTS = {  # by the end of --exp-name
     "_lstm": "a memory",
     "_stacked": "no memory, four observations",
     "_no_memory": "no memory",
+    "_stacked_same_options": "no memory, four observations, same options",
+    "_no_memory_same_options": "no memory, same options",
 }
+SAME_OPTIONS = "`--learning-rate 1e-3 --num-envs 8`"  # which are the memory's defaults
 TASKS = {  # and what differs from the scripts' defaults and from the plain task
     "CartPole-v1": "",
     "no_velocity:CartPoleNoVelocity-v0": "",
@@ -88,7 +91,8 @@ def table() -> str:
         name = readable(task)
         for variant, runs in of_task.items():
             steps = f"{runs[0].total:,}"
-            rows.append([name, steps, variant, runs[0].release, str(len(runs)), spread(results(runs)), TASKS[task]])
+            options = SAME_OPTIONS if "same options" in variant else TASKS[task]
+            rows.append([name, steps, variant, runs[0].release, str(len(runs)), spread(results(runs)), options])
         theirs = recurrent_ppo(task)
         if theirs:
             rows.append([name, steps, "sb3-contrib's RecurrentPPO", "", str(len(theirs)), spread(theirs), ""])
