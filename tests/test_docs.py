@@ -248,7 +248,7 @@ def test_messages_on_the_page_of_troubles_are_the_scripts():
     sources = "".join(path.read_text("utf-8") for path in ROOT.glob("cleanrl/*.py"))
     rows = [row for row in (ROOT / "docs" / "troubleshooting.md").read_text("utf-8").splitlines() if "…" in row]
     messages = [message for row in rows for message in row.rpartition(" | ")[0].split("`")[1::2]]
-    assert len(messages) > 20
+    assert len(messages) > 15
     for message in messages:
         assert " " not in message or all(piece in sources for piece in message.split("…")), message
 
