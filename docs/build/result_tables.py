@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import blocks
+import cleanrl_speed
 import numpy as np
 from blocks import ROOT
 from command_line import one_line_errors
@@ -304,6 +305,8 @@ def all_tables(tables: dict[str, list[Row]], compared: dict[str, dict]) -> dict[
     for name, (header, *cells) in {"speed": speed_rows(speeds), "launch": launch_rows(speeds)}.items():
         text[name] = markdown(header, cells)
     text["growth"] = growth_table(read_json("growth.json"))
+    header, *cells = cleanrl_speed.table(read_json("cleanrl_speed.json"))
+    text["cleanrl"] = markdown(header, cells)
     for exp_name, rows in tables.items():
         text[exp_name] = result_table(rows)
         if any(run.evaluations for row in rows for run in row.runs):
