@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The runs behind docs/ppo_continuous_action_gpu.md, all on a CPU: Pendulum by the defaults
-# and small, SwingUp, and HalfCheetah beside the parent.
+# The runs behind docs/ppo_continuous_action_gpu.md, all on a CPU: Pendulum by default options and
+# with fewer environments, SwingUp, and HalfCheetah beside the parent.
 # What is typed after it goes to sweep.py: --workers 2, --status, --num-seeds 1 …
 set -euo pipefail
 trap "exit 143" TERM # when the sweep, which slurm.sh signals too, has ended
