@@ -145,6 +145,8 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
         ("compute_gae gets the ends of the rollout's episodes", *judge(watch.compare_ends)),
         ("rows of the batch are in the order of the rollout", *judge(first_problem, watch.rows)),
     ]
+    if hasattr(module, "make_vector"):  # Gymnasium's, into which another simulator can be put
+        found.append(("an episode begins anew after an end in step", *judge(watch.try_end, run_folder)))
     if watch.has_memory():
         found.append(("the memory is forgotten where an episode begins", *judge(watch.try_memory)))
     found += [
@@ -156,6 +158,7 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
         "inexact": watch.has_normalized_rewards(),
         "unkept": watch.find_unkept(),
         "unchanged": watch.find_unchanged(),
+        "shared": watch.shared,
         "has processes": hasattr(module, "make_vector"),  # EnvPool and Procgen have threads
         "has --vectorization": hasattr(module.Args, "vectorization"),
     }
@@ -191,8 +194,8 @@ def try_gae(module) -> str:
             differs = f"with ones for {', '.join(others)}, it" if others else "it"
             raise NotCompared(f"{differs} isn't GAE; right only if your edit estimates advantages in another way")
     return (
-        f"advantages of 5 steps in 2 environments are {in_text(advantages)} instead of {in_text(expected)}, "
-        f"and returns are {in_text(returns)}"
+        f"{mixes(module.compute_gae, inputs)}advantages of 5 steps in 2 environments are {in_text(advantages)} "
+        f"instead of {in_text(expected)}, and returns are {in_text(returns)}"
     )
 
 
@@ -200,9 +203,9 @@ def in_text(x: np.ndarray) -> str:
     return str(x.astype(float).round(2).tolist())
 
 
-def mixes(compute_gae, inputs: list) -> bool:
-    """Whether what comes after the end in environment 0 of try_gae changes anything before it, or one environment the
-    other one."""
+def mixes(compute_gae, inputs: list) -> str:
+    """Says so if what comes after the end in environment 0 of try_gae changes anything before it, or one environment
+    the other one."""
     rewards, values, dones, next_value, *others = inputs
     before = call_with_arrays(compute_gae, inputs)
     for n, first in ((0, 2), (1, 0), (1, 5)):  # what changes: environment n from step `first` on, and what follows
@@ -214,8 +217,8 @@ def mixes(compute_gae, inputs: list) -> bool:
         unchanged[first:, n] = False
         for one, other in zip(before, call_with_arrays(compute_gae, later)):
             if not np.allclose(one[unchanged], other[unchanged]):
-                return True
-    return False
+                return f"what follows in environment {n} changes what is of another episode: "
+    return ""
 
 
 def call_with_arrays(function, inputs: list) -> list[np.ndarray]:
@@ -283,11 +286,15 @@ class Watch:
         self.passed = set()  # (phase, what passed): observations to the agent, or actions to the environments
         self.changed = set()  # those of them that the other side had not returned
         self.noises = set()  # of all steps, as bytes
+        self.unread = []  # names given to set_attr that no environment has
         # The rollout of this update
         self.acted = []  # log-probs of its actions
+        self.acted_values = []  # and values of what they answered
+        self.earlier = np.empty(0, np.float32)  # log-probs of all rollouts before
         self.ends = []  # where episodes ended, (N,) for each step
         self.estimates = []  # what compute_gae returned
         self.is_last_valued = None  # whether get_value got the observation after it
+        self.last_value = None  # and what it returned
         self.simulated = []  # where the simulators said that episodes end, in this call of VectorEnv.step
         self.counts = Counter()  # in all rollouts: ends, time limits, what compute_gae was given, noise
         # Learning
@@ -297,6 +304,10 @@ class Watch:
         self.mixed = ""  # what a batch has besides the rollout
         self.left_out = []  # in each update, the share of the batch's rows that were in no minibatch
         self.is_first = False  # whether the next minibatch is the first of its update
+        self.stepped = set()  # ids of parameters that an optimizer has changed by the gradient that they still have
+        self.piled_up = set()  # and of those to whose old gradient the next one was added
+        self.has_old_gradients = False  # whether an optimizer took a step with such sums
+        self.shared = ""  # what is kept and overwritten
         self.ratios = []  # largest |log ratio| in the first minibatch of each update
         self.later_ratios = []  # and in all others
         self.strays = []  # how far log-probs in first minibatches are from those that acted
@@ -305,6 +316,7 @@ class Watch:
         self.forwards = []  # methods of Agent since its last backward, which is the latest forward's
         self.watch_run(module.Run)
         self.watch_environments(module.VectorEnv)
+        self.watch_attributes()
         self.watch_agent(module.Agent)
         self.watch_advantages()
         self.watch_loss()
@@ -329,12 +341,16 @@ class Watch:
                 self.phase = "rollout"
                 self.acted = []
                 self.ends = []
+                self.acted_values = []
+                self.last_value = None
                 self.estimates = []
                 yield update
 
         def watched_log(run, metrics):
-            self.variables = variables_of_train()
+            before, self.variables = self.variables, variables_of_train()
             self.note_left_out()
+            self.earlier = np.concatenate([self.earlier, *self.acted])
+            self.note_shared(before)
             if run.update == 1:
                 for name, thing in self.list_unkept():
                     self.others.append((name, thing, copy.deepcopy(thing.state_dict())))
@@ -344,6 +360,16 @@ class Watch:
         run_class.updates = watched_updates
         run_class.log = watched_log
 
+    def note_shared(self, before: dict) -> None:
+        """Notes kept arrays that are train's own, (steps, environments, …), which the next rollout overwrites."""
+        rollout = self.estimates[0][0].shape if self.estimates else None
+        for name, thing in self.kept.items():
+            for array in list_arrays(thing.state_dict()):
+                for variable, value in self.variables.items():
+                    is_lasting = value is before.get(variable) and tuple(getattr(value, "shape", ())[:2]) == rollout
+                    if is_lasting and np.shares_memory(uncopied(array), uncopied(value)):
+                        self.shared = f"{name} holds train's {variable}, which the next rollout overwrites: clone it"
+
     def watch_gradients(self, module) -> None:
         """Notes which parts are used and which parameters get a gradient; train may have cleared it later."""
         for part in module.modules():
@@ -352,6 +378,21 @@ class Watch:
             self.initial[id(parameter)] = as_array(parameter).copy()
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self.note_gradient)
+                parameter.register_hook(functools.partial(self.note_old_gradient, parameter))
+        importlib.import_module("torch.optim.optimizer").register_optimizer_step_pre_hook(self.note_step)
+
+    def note_old_gradient(self, parameter, gradient) -> None:
+        """Notes whether the gradient that comes is added to one that an optimizer has used."""
+        if parameter.grad is None or parameter.grad.norm() == 0:
+            self.piled_up.discard(id(parameter))
+        elif id(parameter) in self.stepped:
+            self.piled_up.add(id(parameter))
+        self.stepped.discard(id(parameter))
+
+    def note_step(self, optimizer, *arguments) -> None:
+        used = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self.has_old_gradients = self.has_old_gradients or bool(used & self.piled_up)
+        self.stepped |= used
 
     def note_use(self, module, inputs) -> None:
         self.used.add(id(module))
@@ -386,6 +427,17 @@ class Watch:
 
         envs_class.reset = watched_reset
         envs_class.step = watched_step
+
+    def watch_attributes(self) -> None:
+        """Notes what set_attr gives to environments that have nothing of that name."""
+        set_attr = gym.vector.SyncVectorEnv.set_attr
+
+        def watched(vector, name, values):
+            if not all(vector.call("has_wrapper_attr", name)):
+                self.unread.append(name)
+            set_attr(vector, name, values)
+
+        gym.vector.SyncVectorEnv.set_attr = watched
 
     def watch_simulators(self, envs) -> None:
         """Notes where Gymnasium's vector says that episodes end. An edit may step it more than once in a step."""
@@ -452,7 +504,7 @@ class Watch:
             if name == "evaluate_actions":
                 self.learned, self.learned_values = as_arrays(outputs)[0].ravel(), as_arrays(outputs)[2:3]
             elif name == "get_value":
-                self.note_valued(as_array(bound.args[1]))
+                self.note_valued(as_array(bound.args[1]), as_arrays(outputs)[0])
             elif bound.arguments.get("action") is not None:  # as CleanRL's Agent evaluates actions
                 self.learned, self.learned_values = as_arrays(outputs)[1].ravel(), as_arrays(outputs)[3:4]
             else:
@@ -471,15 +523,18 @@ class Watch:
             return
         if len(outputs) > 1:
             self.acted.append(outputs[1].ravel())
+            self.acted_values += [x.ravel() for x in outputs[2:3]]
         if noise is not None and np.ptp(as_array(noise)) > 0:  # constant if an edit draws otherwise
             numbers = as_array(noise).tobytes()
             self.counts["old noise" if numbers in self.noises else "new noise"] += 1
             self.noises.add(numbers)
 
-    def note_valued(self, obs: np.ndarray) -> None:
+    def note_valued(self, obs: np.ndarray, value: np.ndarray) -> None:
         for latest in self.observed.values():
             if latest.shape == obs.shape:
                 self.is_last_valued = bool(self.is_last_valued) or np.array_equal(latest, obs)
+                if np.array_equal(latest, obs):
+                    self.last_value = value.ravel()
 
     def watch_advantages(self) -> None:
         """Notes that a rollout has ended. Without compute_gae, it goes on until the loss."""
@@ -502,10 +557,23 @@ class Watch:
         """Compares what compute_gae is given with what the steps of this rollout returned."""
         if self.is_last_valued is not None:
             self.counts["last value right" if self.is_last_valued else "last value wrong"] += 1
+        if {"values", "next_value"} <= inputs.keys() and self.acted_values and self.last_value is not None:
+            self.compare_units(as_array(inputs["values"]).ravel(), as_array(inputs["next_value"]).ravel())
         if not np.any(self.ends) or not {"dones", "next_done"} <= inputs.keys():
             return
         given = np.concatenate([as_array(inputs["dones"])[1:], as_array(inputs["next_done"])[None]])
         self.counts["ends right" if np.array_equal(given, np.array(self.ends)) else "ends wrong"] += 1
+
+    def compare_units(self, values: np.ndarray, next_value: np.ndarray) -> None:
+        """Notes whether values are the agent's in other units, such as those of the returns, and next_value isn't."""
+        acted = np.concatenate(self.acted_values)
+        if acted.shape != values.shape or next_value.shape != self.last_value.shape or np.ptp(acted) == 0:
+            return
+        slope, offset = np.polyfit(acted, values, 1)
+        tolerance = TOLERANCE * max(1.0, np.abs(values).max())
+        if np.abs(slope * acted + offset - values).max() <= tolerance:
+            if np.abs(slope * self.last_value + offset - next_value).max() > tolerance:
+                self.counts["other units"] += 1
 
     def watch_loss(self) -> None:
         ppo_loss = self.module.ppo_loss
@@ -526,7 +594,9 @@ class Watch:
 
     def note_minibatch(self, batch: dict[str, np.ndarray]) -> None:
         self.learned_rows.update(batch["log_probs"].ravel().tolist())
-        ratio = np.abs(self.learned - batch["log_probs"].ravel()).max()
+        is_older = np.isin(batch["log_probs"].ravel(), self.earlier)  # of an older policy, whose ratios aren't 1
+        distances = np.abs(self.learned - batch["log_probs"].ravel())
+        ratio = distances[~is_older].max(initial=0.0) if self.is_first else distances.max()
         if not self.is_first:
             self.later_ratios.append(ratio)
             return
@@ -564,7 +634,8 @@ class Watch:
         stored = batch["values"]
         if learned.shape != stored.shape:
             return f"evaluate_actions returns values {learned.shape}, the rollout's are {stored.shape}"
-        distance = np.abs(learned - stored).max()
+        is_older = np.isin(batch["log_probs"], self.earlier)
+        distance = np.abs(learned - stored)[~is_older].max(initial=0.0)
         if not distance <= TOLERANCE * max(1.0, np.abs(stored).max()):  # values can be large
             return f"values that evaluate_actions returns are up to {distance:.3g} away from the rollout's"
         return ""
@@ -627,6 +698,8 @@ class Watch:
 
     def compare_passing(self) -> str:
         """Whether the agent sees what environments return, and they get the actions that it returns."""
+        if self.unread:
+            return f"set_attr sets {self.unread[0]}, which no environment has: nothing reads it"
         passing = [("observations", "the agent gets"), ("actions", "the environments get")]
         if ("rollout", "masks") in self.passed:
             passing.append(("masks", "the agent gets"))
@@ -652,6 +725,8 @@ class Watch:
             return "dones and next_done aren't where VectorEnv.step said that episodes end: dones[t] belongs to obs[t]"
         if self.counts["last value wrong"] and not self.counts["last value right"]:
             return "next_value isn't of the last observation that VectorEnv.step returned"
+        if self.counts["other units"]:
+            return "next_value isn't in the units of values: both come from the agent's values, by other numbers"
         if not self.counts["ends right"]:
             raise NotCompared("it is called without dones and next_done")
         return ""
@@ -694,6 +769,29 @@ class Watch:
         difference = first_difference(before, after, "state")
         if difference and self.observes_by_state(run_folder, after):
             return f"a player goes on learning statistics while it plays: {difference}"
+        return ""
+
+    def try_end(self, run_folder: Path) -> str:
+        """Plays with a simulator that shows the same in each episode. An episode that begins in step must go on as one
+        that begins by reset, and the last observation at a time limit must be what step returns without one."""
+        player = self.module.load(run_folder, deterministic=True)
+        if not isinstance(getattr(player, "vector", None), gym.vector.SyncVectorEnv):
+            raise NotCompared("VectorEnv's vector is not Gymnasium's")
+        simulator = Scripted(player.vector.envs[0].env)
+        player.vector.envs[0].env = simulator
+        fresh, _, _ = simulator.follow(player, player.reset(first_seed(player)), 4)
+        _, uncut, _ = simulator.follow(player, player.reset(first_seed(player)), 3)
+        simulator.length = 3
+        _, obs, cut = simulator.follow(player, player.reset(first_seed(player)), 3)
+        simulator.length = None
+        later, _, _ = simulator.follow(player, obs, 4)
+        player.close()
+        for i, pair in enumerate(zip(fresh, later)):
+            if not np.allclose(*pair, rtol=0, atol=1e-5):
+                what = ("observations", "the agent's actions", "the simulator's actions", "rewards")[i % 4]
+                return f"{what} aren't what they are after reset: something goes on from the episode before"
+        if isinstance(cut, dict) and not np.allclose(as_array(cut[0]), as_array(uncut)[0], rtol=0, atol=1e-5):
+            return "the last observation at a time limit isn't what step returns without one"
         return ""
 
     def observes_by_state(self, run_folder: Path, state: dict) -> bool:
@@ -815,6 +913,8 @@ class Watch:
 
     def find_untrained(self) -> str:
         """Parameters with a gradient that no optimizer uses or changes, and optimized ones without a gradient."""
+        if self.has_old_gradients:
+            return "an optimizer's step has gradients of earlier steps in it: zero_grad is missing"
         everything = [*self.kept.values(), *self.variables.values()]
         optimized = self.list_optimized()
         if not optimized:  # without torch, a model is arrays
@@ -845,12 +945,57 @@ class Watch:
         return ""
 
 
+class Scripted(gym.Wrapper):
+    """Takes the place of an environment: the t-th observation of all its episodes is the same."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.length = None  # of an episode
+        _, self.info = env.reset()
+
+    def observe(self) -> np.ndarray:
+        space = self.observation_space
+        return (100 * np.random.default_rng(self.t).random(space.shape)).astype(space.dtype)
+
+    def reset(self, **named):
+        self.t = 0
+        return self.observe(), self.info
+
+    def step(self, action):
+        self.given = np.array(action)
+        self.t += 1
+        return self.observe(), 0.1 * self.t, False, self.t == self.length, self.info
+
+    def follow(self, player, obs, steps: int):
+        """What passes in these steps, the last observation, and what a time limit cut."""
+        passed = [as_array(obs).copy()]
+        for _ in range(steps):
+            actions = player.act(obs)
+            obs, rewards, _, cut, _ = player.step(actions)
+            passed += [as_array(x).copy() for x in (actions, self.given, rewards, obs)]
+        return passed, obs, cut
+
+
 def variables_of_train() -> dict:
     """The variables of the train that called, or nothing: another function may ask."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name != "train":
         frame = frame.f_back
     return dict(frame.f_locals) if frame is not None else {}
+
+
+def list_arrays(state) -> list:
+    """All arrays and tensors of a state."""
+    if isinstance(state, dict):
+        state = list(state.values())
+    if isinstance(state, list | tuple):
+        return [x for part in state for x in list_arrays(part)]
+    return [state] if hasattr(state, "shape") and hasattr(state, "ndim") else []
+
+
+def uncopied(x) -> np.ndarray:
+    """The same numbers at the same place, if they are on the CPU."""
+    return x.detach().cpu().numpy() if hasattr(x, "detach") else np.asarray(x)
 
 
 def copied(x):
@@ -935,7 +1080,7 @@ def check_resume(script: Path, folder: Path, died: Path, whole: Path, own: set[s
     difference = in_process(script, folder / "compared", compare_checkpoints, whole, resumed)
     difference = difference or different_rows(read_metrics(whole), read_metrics(resumed), own)
     if difference:
-        hint = facts["unkept"] or "something that changes isn't in run.keep"
+        hint = facts["shared"] or facts["unkept"] or "something that changes isn't in run.keep"
         return f"{difference} after a kill and --resume: {hint}"
     return ""
 

@@ -1,10 +1,11 @@
 """Steps per second of scripts of this repository and of CleanRL's with the same names, in turns, on one thread.
 
-    git clone https://github.com/vwxyzjn/cleanrl && git -C cleanrl checkout fe8d8a03c41a7ef5b523e2e354bd01c363e786bb
-    python3.11 -m venv cleanrl/.venv
-    cleanrl/.venv/bin/pip install torch==2.13.0 gymnasium==0.29.1 numpy==1.26.4 mujoco==2.3.7 ale-py==0.10.1 \
+    git clone https://github.com/vwxyzjn/cleanrl ../cleanrl
+    git -C ../cleanrl checkout fe8d8a03c41a7ef5b523e2e354bd01c363e786bb
+    python3.11 -m venv ../cleanrl/.venv
+    ../cleanrl/.venv/bin/pip install torch==2.13.0 gymnasium==0.29.1 numpy==1.26.4 mujoco==2.3.7 ale-py==0.10.1 \
         stable-baselines3==2.3.2 "tyro<1" tensorboard opencv-python-headless imageio pygame
-    python benchmark/cleanrl_speed.py --cleanrl cleanrl --python cleanrl/.venv/bin/python
+    python benchmark/cleanrl_speed.py --cleanrl ../cleanrl --python ../cleanrl/.venv/bin/python
 
 All options are the scripts' defaults, but for the number of steps. A speed is the script's own charts/SPS at the end:
 the steps of its training by the seconds since it began.

@@ -165,7 +165,7 @@ def details_table() -> str:
                 groups[group].append(f"{says} ({needed})" if group == "more" else says)
     counts = markdown(["seeds on each side", "effects"], [[seeds, str(len(found))] for seeds, found in groups.items()])
     each = markdown(
-        ["seeds on each side", "effect"], [[seeds, one] for seeds, found in groups.items() for one in found]
+        ["seeds on each side", "effect (seeds, where more than 20)"], [[seeds, one] for seeds, found in groups.items() for one in found]
     )
     return f"{counts}\n<details markdown><summary>Which</summary>\n\n{each}\n</details>\n"
 

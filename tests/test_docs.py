@@ -201,7 +201,7 @@ def test_the_loop_of_agents_md_trains_both_and_compares(tmp_path):
     typed = [line for block in own for line in commands(block.text)]
     assert [line.split()[1] for line in typed] == ["benchmark/sweep.py"] * 2 + ["benchmark/report.py"]
     for line in typed:
-        line = line.replace("ppo.py", "ppo_numpy.py").replace("__ppo__", "__ppo_numpy__")
+        line = line.replace("ppo.py", "ppo_numpy.py")
         words = shlex.split(line.replace("100000", "1024").replace("--num-seeds 10", "--num-seeds 1"))
         done = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -9,40 +9,40 @@ popgym.sh, and of recurrent_ppo.py.
 
 import argparse
 import csv
+import math
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import blocks
 import numpy as np
-from command_line import one_line_errors
+from command_line import UserError, one_line_errors
 from gallery import newest
 from kept import RESULTS, kept_runs
 from pages import markdown, pictures, save_picture, spread
-from report import draw_variants, results
+from report import COLORS, LAST, draw_curves, results
 from runs import Run
 
 VARIANTS = {  # by the end of --exp-name
     "_lstm": "a memory",
-    "_stacked": "no memory, four observations",
     "_no_memory": "no memory",
-    "_stacked_same_options": "no memory, four observations, same options",
-    "_no_memory_same_options": "no memory, same options",
+    "_stacked": "four observations",
+    "_no_memory_same_options": "no memory *",
+    "_stacked_same_options": "four observations *",
 }
-SAME_OPTIONS = "`--learning-rate 1e-3 --num-envs 8`"  # which are the memory's defaults
-TASKS = {  # and what differs from the scripts' defaults and from the plain task
-    "CartPole-v1": "",
-    "no_velocity:CartPoleNoVelocity-v0": "",
-    "Acrobot-v1": "",
-    "cue:Cue-v0": "",
-    "LunarLander-v3": "",
-    "no_velocity:PendulumNoVelocity-v0": "`--learning-rate 1e-3 --gamma 0.9`; actions held for two steps",
-    "no_velocity:MountainCarContinuousNoVelocity-v0": "actions held for five steps",
-    "no_velocity:HalfCheetahNoVelocity-v0": "`--bootstrap-truncated`",
-    "popgym:popgym-RepeatPreviousEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
-    "popgym:popgym-CountRecallEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
-    "popgym:popgym-PositionOnlyCartPoleEasy-v0": "`--num-envs 16 --num-minibatches 8 --learning-rate 1e-3`",
-}
+TASKS = [
+    "CartPole-v1",
+    "no_velocity:CartPoleNoVelocity-v0",
+    "Acrobot-v1",
+    "cue:Cue-v0",
+    "LunarLander-v3",
+    "no_velocity:PendulumNoVelocity-v0",
+    "no_velocity:MountainCarContinuousNoVelocity-v0",
+    "no_velocity:HalfCheetahNoVelocity-v0",
+    "popgym:popgym-RepeatPreviousEasy-v0",
+    "popgym:popgym-CountRecallEasy-v0",
+    "popgym:popgym-PositionOnlyCartPoleEasy-v0",
+]
 SHOWN = 150  # steps of the last episode that are drawn
 
 
@@ -88,21 +88,47 @@ def table() -> str:
     """Markdown: what each agent reached in each task."""
     rows = []
     for task, of_task in variants().items():
-        name = readable(task)
-        for variant, runs in of_task.items():
-            steps = f"{runs[0].total:,}"
-            options = SAME_OPTIONS if "same options" in variant else TASKS[task]
-            rows.append([name, steps, variant, runs[0].release, str(len(runs)), spread(results(runs)), options])
+        runs = [run for of_variant in of_task.values() for run in of_variant]
+        seeds = {len(of_variant) for of_variant in of_task.values()}
+        if len(seeds) > 1 or len({run.release for run in runs}) > 1:
+            raise UserError(f"{task}: its agents have {sorted(seeds)} seeds, or are of several releases")
+        cells = [spread(results(of_task[name])) if name in of_task else "" for name in VARIANTS.values()]
+        rows.append([readable(task), f"{runs[0].total:,}", str(*seeds), *cells])
+    text = markdown(["task", "steps", "seeds", *VARIANTS.values()], rows)
+    for task in TASKS:
         theirs = recurrent_ppo(task)
         if theirs:
-            rows.append([name, steps, "sb3-contrib's RecurrentPPO", "", str(len(theirs)), spread(theirs), ""])
-    return markdown(["task", "steps", "agent", "release", "seeds", "last 100 episodes", "not the defaults"], rows)
+            text += f"\nsb3-contrib's RecurrentPPO with its defaults, on {readable(task)}, as many steps, {len(theirs)} seeds:"
+            text += f" {spread(theirs)}.\n"
+    return text
+
+
+def draw_agents(path: Path) -> None:
+    """A panel for each task, in which each agent has a curve."""
+    plt = pictures()
+    columns = 3
+    rows = math.ceil(len(TASKS) / columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(9.0, 2.3 * rows))
+    for panel, (task, of_task) in zip(axes.flat, variants().items()):
+        for color, name in zip(COLORS, VARIANTS.values()):
+            if name in of_task:
+                draw_curves(panel, of_task[name], color, name)
+        panel.set_title(readable(task), fontsize=9)
+        panel.tick_params(labelsize=8)
+        panel.set_xlabel("")
+    for panel in axes.flat[len(TASKS) :]:
+        panel.set_axis_off()
+    lines = [plt.Line2D([], [], color=color, label=name) for color, name in zip(COLORS, VARIANTS.values())]
+    axes.flat[-1].legend(handles=lines, fontsize=10, loc="center")
+    figure.supylabel(f"return, last {LAST} episodes", fontsize=10)
+    figure.supxlabel("environment steps", fontsize=10)
+    save_picture(figure, path)
 
 
 def rebuild() -> None:
     """Writes the table and the curves."""
     blocks.fill(blocks.ROOT / "docs" / "memory.md", "memory", table())
-    draw_variants({readable(task): of_task for task, of_task in variants().items()}, RESULTS / "memory.svg")
+    draw_agents(RESULTS / "memory.svg")
 
 
 # -------------------------------------------------------------------------------------------------- What a memory knows

@@ -169,12 +169,12 @@ def overview_cells(row: Row, folder: str) -> dict[str, str]:
     run = row.runs[0]
     return {
         "environment": row.label.removesuffix(f", release {run.release}"),
-        "script": f"[`{run.exp_name}.py`]({folder}{run.exp_name}.md#results)",
-        "release": run.release or "–",
         "ours": rounded_spread(results(row.runs)),
-        "seeds": str(len(row.runs)),
         "95% interval": rounded_interval(results(row.runs)),
         "published": published_range(row.published),
+        "seeds": str(len(row.runs)),
+        "script": f"[`{run.exp_name}.py`]({folder}{run.exp_name}.md#results)",
+        "release": run.release or "–",
     }
 
 

@@ -84,7 +84,7 @@ def mean_advantages(mode: str, limit: int, gae_lambda: float, values: np.ndarray
 
 def ring_table() -> str:
     """Markdown: mean and error of the values, by mode and limit."""
-    header = ["what follows a time limit", "as in", "`--time-limits`"]
+    header = ["what follows a time limit", "as in", "[`--time-limits`](ppo_continuous_action_gpu.md)"]
     header += [f"limit {limit}: mean value, largest error" for limit in (5, 50)]
     true = fixed_point("final", 5, 0.0)
     rows = []
@@ -110,7 +110,7 @@ def draw_ring(path: Path) -> None:
         ax.set_xlabel("state")
         ax.set_ylim(0, 12)
     axes[0].set_ylabel("value")
-    axes[1].legend(fontsize=9, loc="lower right")
+    axes[0].legend(fontsize=9, loc="center", bbox_to_anchor=(0.5, 0.5))  # between its curves
     save_picture(figure, path)
 
 

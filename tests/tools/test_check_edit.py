@@ -17,13 +17,14 @@ ENDS = "compute_gae gets the ends"
 ENDED = "episodes end, by a time limit"
 ROWS = "rows of the batch"
 MEMORY = "the memory is forgotten"
+ANEW = "an episode begins anew"
 PLAYER = "a loaded checkpoint"
 OPTIMIZERS = "optimizers have all parameters"
 SEED = "two runs with one seed"
 RESUME = "killed and resumed"
 KEPT = "run.keep names what changes"
 ASYNC = "environments in processes"
-CHECKS = 14  # lines that ppo.py gets
+CHECKS = 15  # lines that ppo.py gets
 
 TEMPERATURE = ("return self.actor(obs).log_softmax(-1)", "return (self.actor(obs) / self.temperature).log_softmax(-1)")
 TEMPERATURE_IN_AGENT = (
@@ -48,6 +49,47 @@ RARE = [  # what a phase after every eighth update uses isn't kept
         "total.weight.data += update\n"
         "        if update % 8 == 0:\n"
         "            agent.critic[-1].bias.data += 0.001 * total.weight[0].detach()\n",
+    ),
+]
+FILTER = [  # of actions, in VectorEnv
+    ("    def step(self, actions", "    smooth = 0.0\n\n    def step(self, actions"),
+    (
+        "        observations, rewards, terminated, truncated, infos = self.vector.step(actions)\n",
+        "        self.smooth = 0.6 * self.smooth + 0.4 * actions\n"
+        "        observations, rewards, terminated, truncated, infos = self.vector.step(self.smooth)\n",
+    ),
+    (
+        "        observations, _ = self.vector.reset(",
+        "        self.smooth = 0.0\n        observations, _ = self.vector.reset(",
+    ),
+]
+CRITIC_OPTIMIZER = [
+    ("parameters = list(agent.parameters())", "parameters = list(agent.actor.parameters())"),
+    ("    run.keep(", "    critic_optimizer = torch.optim.Adam(agent.critic.parameters())\n    run.keep("),
+    ("envs=envs)", "envs=envs, critic_optimizer=critic_optimizer)"),
+    ("optimizer.step()\n", "optimizer.step()\n                critic_optimizer.step()\n"),
+]
+REPLAY = [  # learns from the rollout before once more
+    (
+        "def train(",
+        "class Last:\n"
+        "    batch = None\n\n"
+        "    def state_dict(self):\n"
+        '        return {"batch": self.batch and list(self.batch)}\n\n'
+        "    def load_state_dict(self, state):\n"
+        '        self.batch = state["batch"] and Batch(*state["batch"])\n\n\n'
+        "def train(",
+    ),
+    ("    run.keep(", "    last = Last()\n    run.keep("),
+    ("envs=envs)", "envs=envs, last=last)"),
+    ("randperm(args.batch_size,", "randperm(len(batch.obs),"),
+    (
+        "        # Learn, in",
+        "        fresh = batch\n"
+        "        if last.batch is not None:\n"
+        "            batch = Batch(*(torch.cat(pair) for pair in zip(batch, last.batch)))\n"
+        "        last.batch = Batch(*(x.clone() for x in fresh))\n"
+        "        # Learn, in",
     ),
 ]
 AUXILIARY = [  # a head that is learned in a phase after every eighth update
@@ -84,6 +126,62 @@ SELDOM = {
         "ppo",
         [("optimizer.step()\n", "optimizer.step()\n                optimizer.zero_grad()\n")],
         {},
+    ),
+    "gradients of two minibatches in a step": (
+        "ppo",
+        [
+            ("                optimizer.zero_grad()\n", ""),
+            (
+                "                optimizer.step()\n",
+                "                if indices[0] % 2 == 0:\n"
+                "                    optimizer.step()\n"
+                "                    optimizer.zero_grad()\n",
+            ),
+        ],
+        {},
+    ),
+    "gradients that pile up in a second optimizer": (  # and that a resume loses
+        "ppo",
+        CRITIC_OPTIMIZER,
+        {OPTIMIZERS: "FAIL", RESUME: "FAIL"},
+    ),
+    "two optimizers": (
+        "ppo",
+        [
+            *CRITIC_OPTIMIZER,
+            ("optimizer.zero_grad()\n", "optimizer.zero_grad()\n                critic_optimizer.zero_grad()\n"),
+        ],
+        {},
+    ),
+    "an attribute that no environment has": (
+        "ppo",
+        [("# Anneal\n", 'envs.vector.set_attr("max_episode_steps", 10 + update)\n')],
+        {PASSING: "FAIL"},
+    ),
+    "an attribute that the environments have": (
+        "ppo",
+        [("# Anneal\n", 'envs.vector.set_attr("_max_episode_steps", 10 + update)\n')],
+        {},
+    ),
+    "the rollout before, once more": ("ppo", REPLAY, {ROWS: "--"}),
+    "the rollout before, overwritten by the next": (
+        "ppo",
+        [*REPLAY, ("Batch(*(x.clone() for x in fresh))", "fresh")],
+        {ROWS: "--", RESUME: "FAIL"},
+    ),
+    "a filter that begins anew with each episode": (
+        "ppo_continuous_action",
+        [
+            *FILTER,
+            ("        truncated_obs = {}\n", "        truncated_obs = {}\n        self.smooth[dones == 1] = 0.0\n"),
+        ],
+        {},
+    ),
+    "a filter that goes on after an episode": ("ppo_continuous_action", FILTER, {ANEW: "FAIL"}),
+    "the next episode's observation at a time limit": (
+        "ppo_continuous_action",
+        [('self.normalize(infos["final_obs"][i])', "self.normalize(observations)[i]")],
+        {ANEW: "FAIL"},
     ),
     "a time and a greedy policy that are logged": (
         "ppo",
@@ -357,8 +455,18 @@ SELDOM = {
     ),
     "advantages of a target critic": (
         "ppo",
-        [("= compute_gae(rewards, values,", "= compute_gae(rewards, 0.5 * values,")],
+        [
+            (
+                "= compute_gae(rewards, values, dones, next_value",
+                "= compute_gae(rewards, 0.5 * values, dones, 0.5 * next_value",
+            )
+        ],
         {},
+    ),
+    "a last value in other units": (
+        "ppo",
+        [("= compute_gae(rewards, values,", "= compute_gae(rewards, 0.5 * values,")],
+        {ENDS: "FAIL"},
     ),
     "ends that a repeated action steps over": (
         "ppo",
