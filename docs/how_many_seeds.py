@@ -164,9 +164,8 @@ def details_table() -> str:
                 says = f"{ablation.link} {environment.partition('-')[0]} {ablation_tables.number(change)}"
                 groups[group].append(f"{says} ({needed})" if group == "more" else says)
     counts = markdown(["seeds on each side", "effects"], [[seeds, str(len(found))] for seeds, found in groups.items()])
-    each = markdown(
-        ["seeds on each side", "effect (seeds, where more than 20)"], [[seeds, one] for seeds, found in groups.items() for one in found]
-    )
+    rows = [[seeds, one] for seeds, found in groups.items() for one in found]
+    each = markdown(["seeds on each side", "effect (seeds, where more than 20)"], rows)
     return f"{counts}\n<details markdown><summary>Which</summary>\n\n{each}\n</details>\n"
 
 

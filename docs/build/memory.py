@@ -98,8 +98,8 @@ def table() -> str:
     for task in TASKS:
         theirs = recurrent_ppo(task)
         if theirs:
-            text += f"\nsb3-contrib's RecurrentPPO with its defaults, on {readable(task)}, as many steps, {len(theirs)} seeds:"
-            text += f" {spread(theirs)}.\n"
+            text += f"\nsb3-contrib's RecurrentPPO with its defaults, {len(theirs)} seeds of {readable(task)}: "
+            text += f"{spread(theirs)} after as many steps.\n"
     return text
 
 
