@@ -36,7 +36,7 @@ BETTER = re.compile(r"<td>▲(?=[^▼≈]*?</td>)")
 EFFECTS = re.compile(r'<a href="ablations\.html">([^<]*[▼▲≈][^<]*)</a>')
 COLORS = {"▼": "worse", "▲": "better", "≈": "alike"}
 COMMANDS = re.compile(r'(?s)<div class="language-bash.*?</div>')
-FLAG = re.compile(r"<code>(--[\w-]+)</code>")  # in a sentence
+FLAGS = re.compile(r"<code>[^<]*--[^<]*</code>")  # in a sentence
 TEXT = re.compile(r"(?<=>)[^<>]+(?=<)")
 CODE = re.compile(r"^( *)(```+).*?^\1\2$|(`+)(?!`).+?(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|(?<![\\$\w])\$(?![\s$])([^$]+?)(?<![\s\\])\$(?!\w)", re.DOTALL)
@@ -140,16 +140,21 @@ def on_page_content(html, page, config, files):
     html = BETTER.sub('<td class="better">▲', html)
     html = EFFECTS.sub(chips, html)
     html = COMMANDS.sub(whole_words, html)
-    html = FLAG.sub(r'<code class="flag">\1</code>', html)
+    html = FLAGS.sub(whole_flags, html)
     html = html.replace('<div class="language-diff', '<div data-search-exclude class="language-diff')
     how = 'autoplay loop preload="auto"' if page.file.src_uri == "index.md" else 'preload="none"'
     video = rf'<video src="\1.mp4" poster="\1.webp" title="\2" aria-label="\2" muted playsinline {how}></video>'
     return DRAWING.sub(drawing, CLIP.sub(video, html))
 
 
+def whole_flags(match) -> str:
+    """Code whose flags don't break at a hyphen."""
+    return TEXT.sub(lambda text: re.sub(r"(?<!\S)--\S+", r'<span class="flag">\g<0></span>', text[0]), match[0])
+
+
 def whole_words(match) -> str:
     """Commands whose flags and names don't break at a hyphen."""
-    marked = TEXT.sub(lambda text: re.sub(r"(?<!\S)--\S+", r'<span class="flag">\g<0></span>', text[0]), match[0])
+    marked = whole_flags(match)
     return TEXT.sub(lambda text: re.sub(r"(?<!\S)[^\s-]\S*-\S*", r'<span class="word">\g<0></span>', text[0]), marked)
 
 
