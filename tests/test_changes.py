@@ -5,7 +5,9 @@ of their own, NAME.SCRIPT.diff. A script that an edit has nothing to do with isn
 """
 
 import json
+import re
 import subprocess
+import textwrap
 from pathlib import Path
 
 import check_variants
@@ -344,6 +346,28 @@ def test_a_metric_comes_from_infos(in_tmp_path, script, vectorization):
     wanted = np.reshape(succeeded, (3, 32)).mean(1)  # an episode of each environment ends in every fourth step
     assert metrics(folder)["charts/success"] == pytest.approx(wanted)
     assert 0 < wanted.mean() < 1
+
+
+@VECTORIZATIONS
+def test_a_number_of_every_step_comes_from_infos(in_tmp_path, vectorization):
+    page = (ROOT / "docs" / "make-it-your-own.md").read_text("utf-8")
+    lines = re.search(r"(?s)```python\n(for info, rows.*?)```", page)[1].replace("speed", "duration")
+    text = (ROOT / "cleanrl" / "ppo.py").read_text("utf-8")
+    for old, new in {
+        "INFOS = ()": 'INFOS = ("duration",)',
+        "        self.vector = make_vector": "        self.durations = []\n        self.vector = make_vector",
+        "        truncated_obs = {}\n": textwrap.indent(lines, " " * 8) + "        truncated_obs = {}\n",
+        "        run.log(metrics)": '        metrics["charts/duration"] = np.mean(envs.durations)\n'
+        "        envs.durations.clear()\n        run.log(metrics)",
+    }.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = in_tmp_path / "ppo.py"
+    path.write_text(text, "utf-8")
+    module = load_script(path)
+    options = {"env_id": f"{__name__}:Told-v0", "vectorization": vectorization}
+    folder = module.main(module.Args(**TINY | options))
+    assert metrics(folder)["charts/duration"] == pytest.approx([3.5] * 3)  # 2, 3, 4 and 5 in each episode
 
 
 @VECTORIZATIONS
