@@ -238,8 +238,8 @@ def train_all(task: str, seeds: list[int]) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- The page
 ABOUT = {
-    "Corridor": "In *Corridor*, each step beyond 0.9 pays 1 and each move costs a little, so that only an agent that "
-    "looks further than 20 steps moves there.",
+    "Corridor": "In *Corridor*, each step beyond 0.9 pays 1 and each move costs a little, so only an agent that looks "
+    "over 20 steps ahead moves there.",
     "Pendulum": "In *Pendulum*, the built-in one, it takes longer than 25 steps to swing up.",
 }
 PICTURE = "![Mean returns by what follows a time limit](../benchmark/results/time_limits.svg)"
