@@ -100,6 +100,12 @@ def table() -> str:
         if theirs:
             text += f"\nsb3-contrib's RecurrentPPO with its defaults, {len(theirs)} seeds of {readable(task)}: "
             text += f"{spread(theirs)} after as many steps.\n"
+    earlier = defaultdict(list)
+    for run in kept_runs("results"):
+        if run.env_id in TASKS and run.exp_name.endswith("_lstm") and run.release == "0.4":
+            earlier[run.env_id].append(run)
+    reached = [f"{readable(task)} {spread(results(earlier[task]))}" for task in TASKS if task in earlier]
+    text += f"\nRelease 0.4's memory, whose LSTM served policy and value: {', '.join(reached)}.\n"
     return text
 
 
