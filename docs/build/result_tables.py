@@ -84,7 +84,8 @@ def rows_of(runs: list[Run]) -> dict[str, list[Row]]:
     tables = defaultdict(list)
     for group in sorted(groups):
         exp_name, _, env_id = group
-        for _, kind in sorted(groups[group].items()):
+        # Default options first
+        for _, kind in sorted(groups[group].items(), key=lambda item: (len(item[1][0].settings), item[0])):
             names = differing([runs[0] for runs in groups[group].values()]) | {"changed_on_resume"}
             if len({run.release for run in latest(runs) if run.exp_name == exp_name}) > 1:
                 names.add("version")  # every row says which
