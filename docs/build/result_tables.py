@@ -48,7 +48,7 @@ PUBLISHED = [  # columns of published.csv
     "CleanRL, EnvPool with XLA",
 ]
 COMPARISONS = {
-    "ppo_numpy_against_ppo": Compare("ppo", "ppo_numpy", release="0.3"),
+    "ppo_numpy_against_ppo": Compare("ppo", "ppo_numpy", release="1.0"),
     "ppo_continuous_action_numpy_against_ppo_continuous_action": Compare(
         "ppo_continuous_action", "ppo_continuous_action_numpy", release="0.3"
     ),
