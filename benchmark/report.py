@@ -55,7 +55,7 @@ class Compare:
     """Did a change help? Compares two sets of runs on the environments that both have.
 
         python benchmark/report.py compare "runs/*__ppo__*" "runs/*__ppo_mine__*"
-        python benchmark/report.py compare ppo ppo_numpy --release 0.3
+        python benchmark/report.py compare ppo ppo_numpy --release 1.0
 
     A and B are a run folder, a folder that holds runs, a pattern in quotes, or the name of kept runs. The difference
     B − A of the means has a 95% interval if both have five seeds. Where it leaves out 0, B is better or worse.
