@@ -393,8 +393,10 @@ from dataclasses import asdict, replace
 
 import filelock  # comes with torch
 import imageio.v2 as imageio
-import torch._dynamo  # loads Triton, which crashes if it is loaded after Mesa, MuJoCo's renderer
 from torch.utils.tensorboard import SummaryWriter
+
+with suppress(ImportError):  # torch's CPU build has none
+    import triton  # noqa: F401  torch.optim would load it after Mesa, MuJoCo's renderer, and crash
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA needs it to repeat bit for bit
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws the videos without a display

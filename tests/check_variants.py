@@ -101,7 +101,7 @@ class Script:
 
 
 def name_of(node: ast.stmt) -> str:
-    if isinstance(node, ast.Import | ast.ImportFrom):
+    if isinstance(node, ast.Import | ast.ImportFrom | ast.With):  # With: around an import of what may be missing
         return "imports"
     if isinstance(node, ast.Assign):
         return ast.unparse(node.targets[0])

@@ -110,12 +110,12 @@ def draw_curves(drawing: Drawing, curves: list, low: float, high: float, label: 
 
 
 def cartpole_curve(folder: Path) -> None:
-    """The twenty runs of ppo.py on CartPole-v1 that release 0.3 made."""
+    """The twenty runs of ppo.py on CartPole-v1 that release 1.0 made."""
     drawing = Drawing(560, 304, "ppo.py on CartPole-v1: mean return of the last 100 episodes, twenty seeds, by steps")
     grid = np.linspace(0, 500_000, 126)
     curves = []
     for run in kept_runs("results", exp_name="ppo"):
-        if (run.env_id, run.release) == ("CartPole-v1", "0.3"):
+        if (run.env_id, run.release) == ("CartPole-v1", "1.0"):
             curves.append((grid, curve(run.steps, run.returns, grid)))
     draw_curves(drawing, curves, 0, 500, "environment steps; a line for each of twenty seeds", ["blue"] * 20)
     drawing.save(folder / "cartpole_curve.svg")
