@@ -26,6 +26,7 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,12 +40,17 @@ TIME_LIMIT = 19  # steps of an episode, so that some end in each rollout; prime,
 FRAME_LIMIT = 60  # the same in frames: Gymnasium's Atari games skip 4 a step, and up to 30 at the start
 TOLERANCE = 1e-3  # of log-probs, entropies and values: networks round differently in batches of other sizes
 CHANGING = ("seconds", "log_sizes", "args", "path")  # what two equal runs have of their own in a checkpoint
+DRAWS = 200  # of actions at the same observations
 ACTING = ("get_action_and_value", "get_action")  # methods of Agent that draw actions, the second one without torch
 METHODS = (*ACTING, "evaluate_actions", "get_value")
 
 
 class NotCompared(Exception):
     """Says why a check had nothing to compare."""
+
+
+class RolloutEnds(Exception):
+    """Ends a training before it learns."""
 
 
 class Failed(Exception):
@@ -135,6 +141,7 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
     watch = Watch(module)
     args = make_args(module, words, updates)
     run_folder = module.main(args)
+    draws = judge(watch.try_draws)  # before a player acts: at the observations of the last step
     player = judge(watch.compare_player, run_folder)  # it plays, which others look at
     found = [
         ("in the first minibatch of each update, every ratio is 1", *judge(watch.compare_policies)),
@@ -145,6 +152,8 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
         ("compute_gae gets the ends of the rollout's episodes", *judge(watch.compare_ends)),
         ("rows of the batch are in the order of the rollout", *judge(first_problem, watch.rows)),
     ]
+    if hasattr(module.Agent, ACTING[0]):  # without torch, log-probs come later
+        found.insert(2, ("actions are drawn as their log-probs say", *draws))
     if hasattr(module, "make_vector"):  # Gymnasium's, into which another simulator can be put
         found.append(("an episode begins anew after an end in step", *judge(watch.try_end, run_folder)))
     if watch.has_memory():
@@ -232,6 +241,79 @@ def call_with_arrays(function, inputs: list) -> list[np.ndarray]:
     raise NotCompared(f"it can't be called as in the original: {reason}")
 
 
+def try_mixing(module, words: list[str]) -> tuple[str, str]:
+    return judge(compare_mixing, module, words)
+
+
+def compare_mixing(module, words: list[str]) -> str:
+    """Trains twice for one update with simulators that show the same, but for which of the other environments shows
+    what, and where their episodes end. That must change nothing that belongs to the first one."""
+    rollouts = [record_rollout(module, words, distance, distance) for distance in (11, 5)]
+    for name, one in rollouts[0].items():
+        other = rollouts[1].get(name, np.empty(0))
+        if one.shape != other.shape:
+            raise NotCompared(f"{name} has shape {other.shape} instead of {one.shape} where episodes end elsewhere")
+        if not is_linear(one.ravel(), other.ravel()):  # a common scale, as of returns, is right
+            return f"{name} of one environment depend on what others show, or on where their episodes end"
+    return ""
+
+
+def is_linear(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether one array is the other in other units."""
+    if not np.isfinite(one).all() or np.ptp(one) == 0:
+        return np.array_equal(one, other, equal_nan=True)
+    slope, offset = np.polyfit(one.astype(np.float64), other, 1)
+    return bool(np.abs(slope * one + offset - other).max() <= TOLERANCE * max(1.0, np.abs(other).max()))
+
+
+def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str, np.ndarray]:
+    """What passes between the first environment and the agent in one rollout, and its rows of the batch. length: of
+    the others' episodes; turn: by how many places the others change what they show."""
+    make_vector, step, ppo_loss = module.make_vector, module.VectorEnv.step, module.ppo_loss
+    args = make_args(module, words, 1, checkpoints=1)
+    found = {"actions": [], "observations": [], "rewards": []}
+    batches = []
+
+    def make_streams(*arguments, **named):
+        vector = make_vector(*arguments, **named)
+        if not isinstance(vector, gym.vector.SyncVectorEnv):
+            raise NotCompared("VectorEnv's vector is not Gymnasium's in one process")
+        others = vector.num_envs - 1
+        for n, env in enumerate(vector.envs):
+            number = 1 + (n - 1 + turn) % others if n else 0
+            env.env = Stream(env.env, number, length if n else 7)
+        return vector
+
+    def watched_step(envs, actions, *arguments, **named):
+        outputs = step(envs, actions, *arguments, **named)
+        if not batches and len(as_array(actions)) == args.num_envs:
+            for values, x in zip(found.values(), (actions, *outputs[:2])):
+                values.append(as_array(x).copy())
+        return outputs
+
+    def end_rollout(*arguments, **named):
+        batches.extend(x for x in variables_of_train().values() if isinstance(x, module.Batch))
+        raise RolloutEnds
+
+    module.make_vector, module.VectorEnv.step, module.ppo_loss = make_streams, watched_step, end_rollout
+    with suppress(RolloutEnds):
+        module.main(args)
+    module.make_vector, module.VectorEnv.step, module.ppo_loss = make_vector, step, ppo_loss
+    if not batches:
+        raise NotCompared("train doesn't call ppo_loss with a Batch")
+    rollout = (args.num_steps, args.num_envs)
+    batch = max(batches, key=lambda batch: as_array(batch.log_probs).size)
+    for name in set(batch._fields) - {"advantages", "returns"}:  # those may be in other units; see try_gae
+        rows = as_array(getattr(batch, name))
+        if rows.shape[:1] == (math.prod(rollout),):
+            rows = rows.reshape(*rollout, *rows.shape[1:])
+        if rows.shape[:2] == rollout:
+            found[f"the batch's {name}"] = rows
+    if np.any(np.array(found["rewards"])[:, 1:]):  # an edit's own, by which the scale of all rewards changes
+        del found["rewards"]
+    return {name: np.array(values)[:, 0] for name, values in found.items()}
+
+
 def train_and_die(module, words: list[str], updates: int) -> None:
     """Trains until the update after the second checkpoint, in which the process ends, as by kill -9."""
     note = module.Run.note
@@ -281,12 +363,15 @@ class Watch:
         self.initial = {}  # the numbers of each kept parameter at run.keep, by its id
         # Between agent and environments
         self.observed = {}  # what each VectorEnv returned last, by its id
+        self.rolled_out = {}  # the same at the end of the latest rollout
+        self.is_stale = False  # whether a rollout has begun with that, though the environments had gone on
         self.masks = {}  # its masks, if it has any
         self.drawn = None  # the actions that Agent returned last
         self.passed = set()  # (phase, what passed): observations to the agent, or actions to the environments
         self.changed = set()  # those of them that the other side had not returned
         self.noises = set()  # of all steps, as bytes
         self.unread = []  # names given to set_attr that no environment has
+        self.attributes = {"train": set(), "play": set()}  # names given to set_attr, in training and by a player
         # The rollout of this update
         self.acted = []  # log-probs of its actions
         self.acted_values = []  # and values of what they answered
@@ -311,6 +396,7 @@ class Watch:
         self.ratios = []  # largest |log ratio| in the first minibatch of each update
         self.later_ratios = []  # and in all others
         self.strays = []  # how far log-probs in first minibatches are from those that acted
+        self.later_strays = []  # and in all others
         self.values = []  # verdicts on values in first minibatches
         self.rows = []  # and on advantages and returns
         self.forwards = []  # methods of Agent since its last backward, which is the latest forward's
@@ -429,12 +515,13 @@ class Watch:
         envs_class.step = watched_step
 
     def watch_attributes(self) -> None:
-        """Notes what set_attr gives to environments that have nothing of that name."""
+        """Notes what set_attr sets, and what it gives to environments that have nothing of that name."""
         set_attr = gym.vector.SyncVectorEnv.set_attr
 
         def watched(vector, name, values):
             if not all(vector.call("has_wrapper_attr", name)):
                 self.unread.append(name)
+            self.attributes["play" if self.phase == "play" else "train"].add(name)
             set_attr(vector, name, values)
 
         gym.vector.SyncVectorEnv.set_attr = watched
@@ -518,6 +605,8 @@ class Watch:
 
     def note_acted(self, obs: np.ndarray, noise, outputs: list[np.ndarray]) -> None:
         self.drawn = outputs[0].copy()
+        if self.phase == "rollout" and not any(np.array_equal(obs, latest) for latest in self.observed.values()):
+            self.is_stale |= any(np.array_equal(obs, latest) for latest in self.rolled_out.values())
         self.compare_one("observations", obs, list(self.observed.values()))
         if self.phase != "rollout":
             return
@@ -546,6 +635,7 @@ class Watch:
         @functools.wraps(compute_gae)
         def watched_gae(*arguments, **named):
             self.phase = ""
+            self.rolled_out = dict(self.observed)
             self.note_ends_given(signature.bind(*arguments, **named).arguments)
             outputs = compute_gae(*arguments, **named)
             self.estimates.append([x.copy() for x in as_arrays(outputs)])
@@ -599,6 +689,9 @@ class Watch:
         ratio = distances[~is_older].max(initial=0.0) if self.is_first else distances.max()
         if not self.is_first:
             self.later_ratios.append(ratio)
+            if self.acted and not self.mixed:
+                drawn = np.concatenate([*self.acted, self.earlier])
+                self.later_strays.append(largest_distance(batch["log_probs"].ravel(), drawn))
             return
         self.is_first = False
         self.ratios.append(ratio)
@@ -684,6 +777,8 @@ class Watch:
             return "all later ones are 1, too: the policy never changes, or the old log-probs are computed anew"
         if max(self.strays, default=0.0) > TOLERANCE:
             return f"log-probs that are learned from are {max(self.strays):.3g} away from those that acted"
+        if max(self.later_strays, default=0.0) > TOLERANCE:
+            return "old log-probs of later minibatches aren't those that acted: they are computed anew in an update"
         if self.left_out and np.median(self.left_out) > 0.1:
             return f"{np.median(self.left_out):.0%} of the batch's rows are in no minibatch"
         if self.counts["backward of another forward"]:
@@ -700,6 +795,8 @@ class Watch:
         """Whether the agent sees what environments return, and they get the actions that it returns."""
         if self.unread:
             return f"set_attr sets {self.unread[0]}, which no environment has: nothing reads it"
+        if self.is_stale:
+            return "the training's environments are stepped between two rollouts: evaluate with a Player"
         passing = [("observations", "the agent gets"), ("actions", "the environments get")]
         if ("rollout", "masks") in self.passed:
             passing.append(("masks", "the agent gets"))
@@ -715,6 +812,11 @@ class Watch:
             for phase, who in (("rollout", "train"), ("play", "Player")):
                 if (phase, what) not in self.passed:
                     raise NotCompared(f"{who} doesn't act by Agent.{' or '.join(ACTING)}, and VectorEnv.step")
+        missing = self.attributes["train"] - self.attributes["play"]
+        if missing:
+            name = min(missing)
+            text = f"train sets {name} in its environments, and a player never does: right only if the evaluation is to"
+            raise NotCompared(f"{text} go without it; else put it into VectorEnv's state_dict")
         return ""
 
     def compare_ends(self) -> str:
@@ -748,9 +850,9 @@ class Watch:
         if hasattr(agent, "eval"):
             agent.eval()  # as the player's: dropout and the like are off
         inputs = dict(self.inputs)
+        self.phase = "play"
         player = self.module.load(run_folder)
         before = copy.deepcopy(player.state_dict())
-        self.phase = "play"
         obs = player.reset(first_seed(player))
         for _ in range(50):
             obs = player.step(player.act(obs))[0]
@@ -770,6 +872,25 @@ class Watch:
         if difference and self.observes_by_state(run_folder, after):
             return f"a player goes on learning statistics while it plays: {difference}"
         return ""
+
+    def try_draws(self) -> str:
+        """Whether the log-probs that acting returns are of what it draws: many actions at the same observations."""
+        if ACTING[0] not in self.inputs:
+            raise NotCompared(f"train doesn't act by Agent.{ACTING[0]}")
+        agent = self.find_model()
+        names = list(inspect.signature(getattr(self.module.Agent, ACTING[0])).parameters)[1:]
+        arguments = dict(zip(names, self.inputs[ACTING[0]]))
+        many = len(arguments["noise"]) if "noise" in arguments else 0
+        noise = agent.draw_noise(DRAWS, many) if many else None
+        drawn = []
+        for i in range(DRAWS):
+            if many:
+                arguments["noise"] = noise[i]
+            drawn.append(as_arrays(getattr(agent, ACTING[0])(*[copied(x) for x in arguments.values()]))[:2])
+        actions = np.stack([pair[0].reshape(len(pair[1]), -1) for pair in drawn], axis=1)  # (N, DRAWS, …)
+        log_probs = np.stack([pair[1] for pair in drawn], axis=1)
+        is_discrete = np.array_equal(actions, actions.round())
+        return compare_frequencies(actions, log_probs) if is_discrete else compare_density(actions, log_probs)
 
     def try_end(self, run_folder: Path) -> str:
         """Plays with a simulator that shows the same in each episode. An episode that begins in step must go on as one
@@ -807,10 +928,7 @@ class Watch:
 
     def ask(self, agent, name: str, arguments: list) -> list[np.ndarray]:
         """What a method of an agent returns, as arrays. Equal agents draw the same."""
-        random.seed(1)
-        np.random.seed(1)
-        if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(1)
+        seed_generators()
         return as_arrays(getattr(agent, name)(*[copied(x) for x in arguments]))
 
     def has_memory(self) -> bool:
@@ -951,7 +1069,7 @@ class Scripted(gym.Wrapper):
     def __init__(self, env):
         super().__init__(env)
         self.length = None  # of an episode
-        _, self.info = env.reset()
+        _, self.info = env.reset(seed=1)
 
     def observe(self) -> np.ndarray:
         space = self.observation_space
@@ -968,12 +1086,80 @@ class Scripted(gym.Wrapper):
 
     def follow(self, player, obs, steps: int):
         """What passes in these steps, the last observation, and what a time limit cut."""
+        seed_generators()  # some agents draw though the player is deterministic
         passed = [as_array(obs).copy()]
         for _ in range(steps):
             actions = player.act(obs)
             obs, rewards, _, cut, _ = player.step(actions)
             passed += [as_array(x).copy() for x in (actions, self.given, rewards, obs)]
         return passed, obs, cut
+
+
+def compare_frequencies(actions: np.ndarray, log_probs: np.ndarray) -> str:
+    """Whether discrete actions, (N, DRAWS, …), come as often as their log-probs, (N, DRAWS), say: by chi-square."""
+    distance = 0.0
+    terms = 0
+    furthest = (0.0, "")
+    for of_one, of_one_log_probs in zip(actions, log_probs):
+        probabilities = {}
+        for action, log_prob in zip(of_one.tolist(), of_one_log_probs):
+            probabilities.setdefault(tuple(action), []).append(math.exp(log_prob))
+        pairs = [(len(p), DRAWS * float(np.mean(p)), f"action {action}") for action, p in probabilities.items()]
+        often = [pair for pair in pairs if pair[1] >= 5 or pair[0] >= 12]
+        others = DRAWS - sum(pair[0] for pair in often), DRAWS - sum(pair[1] for pair in often)
+        for count, expected, name in [*often, (*others, "the rest")]:
+            term = (count - expected) ** 2 / max(expected, 5.0)
+            distance += term
+            terms += 1
+            says = f"{name} came in {count / DRAWS:.0%} of {DRAWS} draws, and its log-probs say {expected / DRAWS:.0%}"
+            furthest = max(furthest, (term, says))
+    return furthest[1] if distance > terms + 6 * math.sqrt(2 * terms) + 10 else ""
+
+
+def compare_density(actions: np.ndarray, log_probs: np.ndarray) -> str:
+    """Whether real actions, (N, DRAWS, A), lie as densely as their log-probs, (N, DRAWS), say, but for a factor: any
+    density u has the same mean of u / exp(log_prob) over the draws. Here are two, a narrow and a wide Gaussian."""
+    distances = []
+    for x, log_prob in zip(actions.astype(np.float64), log_probs):
+        deviations = (x - x.mean(0)) / (x.std(0) + 1e-8)
+        means = []
+        for width in (0.7, 1.0):
+            log_u = (-0.5 * (deviations / width) ** 2 - math.log(width)).sum(-1)
+            means.append(np.logaddexp.reduce(log_u - log_prob))
+        distances.append(means[1] - means[0])
+    if abs(np.mean(distances)) > 0.15 + 0.15 * actions.shape[-1]:
+        return "actions don't lie as densely as their log-probs say; one that is squashed changes its density, too"
+    return ""
+
+
+class Stream(Scripted):
+    """Goes on showing the same where an episode ends. Only the first environment has rewards."""
+
+    def __init__(self, env, number: int, length: int):
+        super().__init__(env)
+        self.number = number
+        self.length = length
+        self.t = 0
+
+    def observe(self) -> np.ndarray:
+        space = self.observation_space
+        return (100 * np.random.default_rng([self.number, self.t]).random(space.shape)).astype(space.dtype)
+
+    def reset(self, **named):
+        return self.observe(), self.info
+
+    def step(self, action):
+        self.t += 1
+        is_end = self.t % self.length == 0
+        info = {**self.info, "recorded": {"r": 1.0, "l": 1}} if is_end else self.info
+        return self.observe(), 0.1 * self.t * (self.number == 0), is_end, False, info
+
+
+def seed_generators() -> None:
+    random.seed(1)
+    np.random.seed(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(1)
 
 
 def variables_of_train() -> dict:
@@ -1153,6 +1339,8 @@ def list_checks(script: Path, folder: Path, words: list[str], updates: int = UPD
         yield "it trains, saves and loads", "FAIL", str(error)
         return
     yield from found
+    if facts["has processes"]:
+        yield "environments don't mix", *in_process(script, folder / "mixing", try_mixing, words)
     (died_run,) = (died / "runs").iterdir()
     own = find_own(whole, died_run)
     seed = judge(check_seed, script, folder / "compared", whole, died_run)

@@ -546,7 +546,7 @@ class OneOfMany(gym.Wrapper):
             random.seed(seed)
             np.random.seed(seed)
         env = make_one()
-        if len(env.observation_space.shape) == 1 and env.observation_space.dtype.kind != "f":
+        if len(env.observation_space.shape or ()) == 1 and env.observation_space.dtype.kind != "f":
             env = gym.wrappers.FlattenObservation(env)  # casts: whole numbers come in any type
         super().__init__(env)
 
@@ -1256,6 +1256,8 @@ def check_arguments(args: Args) -> None:
                 hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py; "
                 if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
                     hint = f"its module registers {', '.join(ids) or 'nothing; see docs/other-environments.md'}; "
+            elif args.capture_video:
+                hint += "does it draw? --no-capture-video goes without; "
             text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 

@@ -447,7 +447,7 @@ class OneOfMany(gym.Wrapper):
             random.seed(seed)
             np.random.seed(seed)
         env = make_one()
-        if len(env.observation_space.shape) == 1 and env.observation_space.dtype.kind != "f":
+        if len(env.observation_space.shape or ()) == 1 and env.observation_space.dtype.kind != "f":
             env = gym.wrappers.FlattenObservation(env)  # casts: whole numbers come in any type
         super().__init__(env)
 
@@ -543,8 +543,18 @@ def take_first_step(envs: VectorEnv) -> None:
         env = env.env
         if is_first:
             break
+    step = env.step
+
+    def checked_step(action):
+        observation, reward, *others = step(action)
+        check_observation(observation, env.observation_space)
+        if np.ndim(reward) > 0 or not hasattr(reward, "__float__"):
+            raise UserError(f"its reward is {reward!r}, which is not a number")
+        return observation, reward, *others
+
     observation, _ = env.reset(seed=0)
     check_observation(observation, env.observation_space)
+    env.step = checked_step
     envs.reset([0])
     ends = np.cumsum(envs.action_space.nvec)[:-1]
     allowed = [component.argmax() for component in np.split(envs.masks[0], ends)]  # the first of each
@@ -1011,6 +1021,8 @@ def check_arguments(args: Args) -> None:
                 hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py; "
                 if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
                     hint = f"its module registers {', '.join(ids) or 'nothing; see docs/other-environments.md'}; "
+            elif args.capture_video:
+                hint += "does it draw? --no-capture-video goes without; "
             text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 

@@ -16,6 +16,7 @@ import environments_cli
 import gymnasium as gym
 import numpy as np
 import ppo
+import ppo_multidiscrete
 import pytest
 import torch
 from helpers import SCRIPT, error_line, rows, run, state, train, tree, type_here
@@ -118,7 +119,7 @@ def test_make_with_an_old_python_says_so_in_one_line_and_leaves_no_environment(i
         ("--env-id Wordless-v0", "--debug"),
         ("--env-id WrongShape-v0", "--env-id WrongShape-v0"),
         ("--env-id NoPicture-v0 --capture-video", "--no-capture-video"),
-        ("--env-id Constant-v0 --capture-video", "render_mode"),  # its class takes none
+        ("--env-id Constant-v0 --capture-video", "--no-capture-video"),  # its class takes no render_mode
         ("--env-kwargs [1]", "--env-kwargs [1]"),
         ("--env-kwargs {option:1}", "--env-kwargs {option:1}"),
         ('--env-kwargs {"option":1}', '--env-kwargs {"option":1}'),
@@ -161,11 +162,14 @@ BYTES = gym.spaces.Box(0, 255, (2,), np.uint8)
         ({"observation": np.zeros(2), "next_observation": np.full(2, 0.5), "observation_space": BYTES}, "says uint8"),
         ({"observation": "left", "observation_space": gym.spaces.Text(9)}, "observes Text"),
         ({"observation": {"x": "left"}, "observation_space": gym.spaces.Dict(x=gym.spaces.Text(9))}, "observes Text"),
+        ({"observation": (), "observation_space": gym.spaces.Sequence(FLOATS)}, "observes Sequence"),
+        ({"observation": {"x": ()}, "observation_space": gym.spaces.Dict(x=gym.spaces.Sequence(FLOATS))}, "Sequence"),
     ],
 )
-def test_an_environment_that_lies_about_itself_costs_one_line(refusal, lie, named):
+@pytest.mark.parametrize("script", [ppo, ppo_multidiscrete])
+def test_an_environment_that_lies_about_itself_costs_one_line(refusal, script, lie, named):
     gym.register("Lie-v0", "environments_cli:Lying", kwargs=lie)
-    assert named in refusal(ppo, env_id="Lie-v0", total_timesteps=512)
+    assert named in refusal(script, env_id="Lie-v0", total_timesteps=512)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from runs import ROOT
 
 RATIO = "every ratio is 1"
 VALUE = "every value is the rollout's"
+DRAWN = "actions are drawn"
 PASSING = "agent and environments get what the other returned"
 GAE = "compute_gae follows its definition"
 ENDS = "compute_gae gets the ends"
@@ -18,13 +19,14 @@ ENDED = "episodes end, by a time limit"
 ROWS = "rows of the batch"
 MEMORY = "the memory is forgotten"
 ANEW = "an episode begins anew"
+MIXING = "environments don't mix"
 PLAYER = "a loaded checkpoint"
 OPTIMIZERS = "optimizers have all parameters"
 SEED = "two runs with one seed"
 RESUME = "killed and resumed"
 KEPT = "run.keep names what changes"
 ASYNC = "environments in processes"
-CHECKS = 15  # lines that ppo.py gets
+CHECKS = 17  # lines that ppo.py gets
 
 TEMPERATURE = ("return self.actor(obs).log_softmax(-1)", "return (self.actor(obs) / self.temperature).log_softmax(-1)")
 TEMPERATURE_IN_AGENT = (
@@ -61,6 +63,15 @@ FILTER = [  # of actions, in VectorEnv
     (
         "        observations, _ = self.vector.reset(",
         "        self.smooth = 0.0\n        observations, _ = self.vector.reset(",
+    ),
+]
+SQUASHED = [  # actions, without the density's change
+    ("actions = mean + std * noise", "actions = torch.tanh(mean + std * noise)"),
+    (
+        "        log_prob = -0.5",
+        "        squashed = actions.clamp(-1 + 1e-6, 1 - 1e-6)\n"
+        "        actions = squashed.atanh()\n"
+        "        log_prob = -0.5",
     ),
 ]
 CRITIC_OPTIMIZER = [
@@ -161,7 +172,72 @@ SELDOM = {
     "an attribute that the environments have": (
         "ppo",
         [("# Anneal\n", 'envs.vector.set_attr("_max_episode_steps", 10 + update)\n')],
+        {PASSING: "--"},
+    ),
+    "an attribute that players get, too": (
+        "ppo",
+        [
+            ("# Anneal\n", 'envs.vector.set_attr("_max_episode_steps", 10)\n'),
+            (
+                "        set_wrapper_statistics(self.vector, state)",
+                '        self.vector.set_attr("_max_episode_steps", 10)\n'
+                "        set_wrapper_statistics(self.vector, state)",
+            ),
+        ],
         {},
+    ),
+    "draws that prefer an action": (
+        "ppo",
+        [("(log_probs + noise).argmax", "(log_probs + noise + torch.arange(self.num_actions)).argmax")],
+        {DRAWN: "FAIL"},
+    ),
+    "squashed actions": (
+        "ppo_continuous_action",
+        [*SQUASHED, ("return log_prob.sum(-1)", "return (log_prob - (1 - squashed.square()).log()).sum(-1)")],
+        {},
+    ),
+    "squashed actions with the density of others": ("ppo_continuous_action", SQUASHED, {DRAWN: "FAIL"}),
+    "a Beta policy": (
+        "ppo_continuous_action",
+        [
+            (
+                "actions = mean + std * noise",
+                "actions = 2 * torch.distributions.Beta(1 + mean.exp(), 1 + std.expand_as(mean)).sample() - 1",
+            ),
+            (
+                "log_prob = -0.5 * ((actions - mean) / std).square() - std.log() - 0.5 * math.log(2 * math.pi)",
+                "shape = 1 + mean.exp(), 1 + std.expand_as(mean)\n"
+                "        log_prob = torch.distributions.Beta(*shape).log_prob((actions + 1) / 2)",
+            ),
+        ],
+        {},
+    ),
+    "a filter that begins anew in all environments at once": (
+        "ppo_continuous_action",
+        [
+            *FILTER,
+            ("        truncated_obs = {}\n", "        truncated_obs = {}\n        self.smooth *= 1 - dones.max()\n"),
+        ],
+        {MIXING: "FAIL"},
+    ),
+    "environments that are stepped between rollouts": (
+        "ppo",
+        [("# Log\n", "envs.step(np.zeros(N, np.int64))\n")],
+        {PASSING: "FAIL"},
+    ),
+    "old log-probs computed anew in each epoch": (
+        "ppo",
+        [
+            (
+                "            epoch_start = len(logged)\n",
+                "            epoch_start = len(logged)\n"
+                "            if epoch_start:\n"
+                "                with torch.no_grad():\n"
+                "                    anew = agent.evaluate_actions(batch.obs, batch.actions)[0]\n"
+                "                batch = batch._replace(log_probs=anew)\n",
+            )
+        ],
+        {RATIO: "FAIL"},
     ),
     "the rollout before, once more": ("ppo", REPLAY, {ROWS: "--"}),
     "the rollout before, overwritten by the next": (
