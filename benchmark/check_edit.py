@@ -40,7 +40,7 @@ TIME_LIMIT = 19  # steps of an episode, so that some end in each rollout; prime,
 FRAME_LIMIT = 60  # the same in frames: Gymnasium's Atari games skip 4 a step, and up to 30 at the start
 TOLERANCE = 1e-3  # of log-probs, entropies and values: networks round differently in batches of other sizes
 CHANGING = ("seconds", "log_sizes", "args", "path")  # what two equal runs have of their own in a checkpoint
-DRAWS = 200  # of actions at the same observations
+DRAWS = 40  # of actions at the same observations
 ACTING = ("get_action_and_value", "get_action")  # methods of Agent that draw actions, the second one without torch
 METHODS = (*ACTING, "evaluate_actions", "get_value")
 
@@ -141,7 +141,8 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
     watch = Watch(module)
     args = make_args(module, words, updates)
     run_folder = module.main(args)
-    draws = judge(watch.try_draws)  # before a player acts: at the observations of the last step
+    is_drawn = hasattr(module.Agent, ACTING[0]) and not watch.has_memory()  # without torch, log-probs come later
+    draws = judge(watch.try_draws) if is_drawn else None  # before a player acts
     player = judge(watch.compare_player, run_folder)  # it plays, which others look at
     found = [
         ("in the first minibatch of each update, every ratio is 1", *judge(watch.compare_policies)),
@@ -151,8 +152,9 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
         ("compute_gae follows its definition", *gae),
         ("compute_gae gets the ends of the rollout's episodes", *judge(watch.compare_ends)),
         ("rows of the batch are in the order of the rollout", *judge(first_problem, watch.rows)),
+        ("the loss pulls probabilities, values and entropy the right way", *judge(first_problem, watch.gradients)),
     ]
-    if hasattr(module.Agent, ACTING[0]):  # without torch, log-probs come later
+    if is_drawn:
         found.insert(2, ("actions are drawn as their log-probs say", *draws))
     if hasattr(module, "make_vector"):  # Gymnasium's, into which another simulator can be put
         found.append(("an episode begins anew after an end in step", *judge(watch.try_end, run_folder)))
@@ -273,6 +275,7 @@ def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str
     args = make_args(module, words, 1, checkpoints=1)
     found = {"actions": [], "observations": [], "rewards": []}
     batches = []
+    streams = []  # the first environment of each vector; the last one is of the training
 
     def make_streams(*arguments, **named):
         vector = make_vector(*arguments, **named)
@@ -282,6 +285,7 @@ def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str
         for n, env in enumerate(vector.envs):
             number = 1 + (n - 1 + turn) % others if n else 0
             env.env = Stream(env.env, number, length if n else 7)
+        streams.append(vector.envs[0].env)
         return vector
 
     def watched_step(envs, actions, *arguments, **named):
@@ -309,6 +313,7 @@ def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str
             rows = rows.reshape(*rollout, *rows.shape[1:])
         if rows.shape[:2] == rollout:
             found[f"the batch's {name}"] = rows
+    found["the simulator's actions"] = np.array(streams[-1].given)[:, None]
     if np.any(np.array(found["rewards"])[:, 1:]):  # an edit's own, by which the scale of all rewards changes
         del found["rewards"]
     return {name: np.array(values)[:, 0] for name, values in found.items()}
@@ -370,6 +375,7 @@ class Watch:
         self.passed = set()  # (phase, what passed): observations to the agent, or actions to the environments
         self.changed = set()  # those of them that the other side had not returned
         self.noises = set()  # of all steps, as bytes
+        self.ranges = {}  # by side, the smallest and largest of each number observed in rollouts
         self.unread = []  # names given to set_attr that no environment has
         self.attributes = {"train": set(), "play": set()}  # names given to set_attr, in training and by a player
         # The rollout of this update
@@ -399,6 +405,7 @@ class Watch:
         self.later_strays = []  # and in all others
         self.values = []  # verdicts on values in first minibatches
         self.rows = []  # and on advantages and returns
+        self.gradients = []  # and on the loss's gradients
         self.forwards = []  # methods of Agent since its last backward, which is the latest forward's
         self.watch_run(module.Run)
         self.watch_environments(module.VectorEnv)
@@ -536,10 +543,18 @@ class Watch:
         def watched_step(actions):
             outputs = step(actions)
             if len(outputs) == 5:
+                self.note_range("environments", as_array(outputs[0]))
                 self.simulated.append(as_array(outputs[2]) | as_array(outputs[3]))
             return outputs
 
         vector.step = watched_step
+
+    def note_range(self, side: str, obs: np.ndarray) -> None:
+        """Notes how much each number of observations, (N, …), varies."""
+        low, high = obs.min(0), obs.max(0)
+        if side in self.ranges and self.ranges[side][0].shape == low.shape:
+            low, high = np.minimum(low, self.ranges[side][0]), np.maximum(high, self.ranges[side][1])
+        self.ranges[side] = low, high
 
     def note_ends(self, dones, truncated) -> None:
         """truncated: by environment what a time limit cut, or for simulators on a GPU whether one did."""
@@ -610,6 +625,7 @@ class Watch:
         self.compare_one("observations", obs, list(self.observed.values()))
         if self.phase != "rollout":
             return
+        self.note_range("agent", obs)
         if len(outputs) > 1:
             self.acted.append(outputs[1].ravel())
             self.acted_values += [x.ravel() for x in outputs[2:3]]
@@ -677,7 +693,12 @@ class Watch:
                 value = signature.bind(*arguments, **named).arguments.get("value")
                 if value is not None:  # in the units of the batch
                     self.learned_values = [as_array(value)]
-                self.note_minibatch({name: as_array(x) for name, x in batches[0]._asdict().items()})
+                is_first = self.is_first
+                batch = {name: as_array(x) for name, x in batches[0]._asdict().items()}
+                self.note_minibatch(batch)
+                if is_first:
+                    inputs = signature.bind(*arguments, **named).arguments
+                    self.gradients.append(judge(compare_gradients, inputs, outputs, batch))
             return outputs
 
         self.module.ppo_loss = watched_loss
@@ -795,6 +816,17 @@ class Watch:
         """Whether the agent sees what environments return, and they get the actions that it returns."""
         if self.unread:
             return f"set_attr sets {self.unread[0]}, which no environment has: nothing reads it"
+        if len(self.ranges) == 2:
+            (low, high), (own_low, own_high) = self.ranges["environments"], self.ranges["agent"]
+            lost = (low < high) & (own_low == own_high) if low.shape == own_low.shape else np.zeros(1)
+            if lost.any():
+                place = ", ".join(str(i) for i in np.argwhere(lost)[0])
+                return f"number {place} of an observation changes, but not for the agent"
+        for envs in self.kept.values():
+            for env in getattr(getattr(envs, "vector", None), "envs", []):
+                own = [name for name in vars(env) if name != "env" and not name.startswith("_")]
+                if own and isinstance(env, self.module.OneOfMany):
+                    return f"{own[0]} is set on the outermost wrapper, where nothing reads it; use set_attr"
         if self.is_stale:
             return "the training's environments are stepped between two rollouts: evaluate with a Player"
         passing = [("observations", "the agent gets"), ("actions", "the environments get")]
@@ -874,23 +906,34 @@ class Watch:
         return ""
 
     def try_draws(self) -> str:
-        """Whether the log-probs that acting returns are of what it draws: many actions at the same observations."""
-        if ACTING[0] not in self.inputs:
-            raise NotCompared(f"train doesn't act by Agent.{ACTING[0]}")
+        """Whether actions are drawn as their log-probs say. If so, the gradient of log-probs is 0 on average over
+        draws, also for log-probs that lack what only the action decides, such as the slope of a squashing function.
+        Draws many actions at the last minibatch's observations."""
+        asked = self.inputs.get("evaluate_actions")
+        parameters = [list(inspect.signature(getattr(self.module.Agent, x, len)).parameters) for x in METHODS]
+        acting, learning = parameters[0][1:], parameters[2][1:]
+        if not asked or "actions" not in learning or not set(acting) - {"noise"} <= set(learning):
+            raise NotCompared(f"Agent.{ACTING[0]} and evaluate_actions take other things")
+        torch = sys.modules["torch"]
         agent = self.find_model()
-        names = list(inspect.signature(getattr(self.module.Agent, ACTING[0])).parameters)[1:]
-        arguments = dict(zip(names, self.inputs[ACTING[0]]))
-        many = len(arguments["noise"]) if "noise" in arguments else 0
-        noise = agent.draw_noise(DRAWS, many) if many else None
-        drawn = []
-        for i in range(DRAWS):
-            if many:
-                arguments["noise"] = noise[i]
-            drawn.append(as_arrays(getattr(agent, ACTING[0])(*[copied(x) for x in arguments.values()]))[:2])
-        actions = np.stack([pair[0].reshape(len(pair[1]), -1) for pair in drawn], axis=1)  # (N, DRAWS, …)
-        log_probs = np.stack([pair[1] for pair in drawn], axis=1)
-        is_discrete = np.array_equal(actions, actions.round())
-        return compare_frequencies(actions, log_probs) if is_discrete else compare_density(actions, log_probs)
+        inputs = dict(self.inputs)
+        given = dict(zip(learning, asked))
+        weights = [parameter for parameter in agent.parameters() if parameter.requires_grad]
+        gradients = []
+        for _ in range(DRAWS):
+            if "noise" in acting:
+                given["noise"] = agent.draw_noise(len(given["actions"])).to(given["obs"].device)
+            with torch.no_grad():
+                given["actions"] = getattr(agent, ACTING[0])(*[given[name] for name in acting])[0]
+            mean = agent.evaluate_actions(*[given[name] for name in learning])[0].mean()
+            found = torch.autograd.grad(mean, weights, allow_unused=True)
+            gradients.append([as_array(x) for x in found if x is not None])
+        self.inputs = inputs  # of the training, for others
+        for of_one in zip(*gradients):  # of each weight
+            by_chance = np.var(of_one, 0, ddof=1).sum() / DRAWS
+            if np.square(np.mean(of_one, 0)).sum() > 20 * by_chance:
+                return "drawn actions aren't those of the distribution whose log-probs are learned"
+        return ""
 
     def try_end(self, run_folder: Path) -> str:
         """Plays with a simulator that shows the same in each episode. An episode that begins in step must go on as one
@@ -903,14 +946,20 @@ class Watch:
         fresh, _, _ = simulator.follow(player, player.reset(first_seed(player)), 4)
         _, uncut, _ = simulator.follow(player, player.reset(first_seed(player)), 3)
         simulator.length = 3
-        _, obs, cut = simulator.follow(player, player.reset(first_seed(player)), 3)
+        limited, obs, cut = simulator.follow(player, player.reset(first_seed(player)), 3)
         simulator.length = None
         later, _, _ = simulator.follow(player, obs, 4)
+        obs = player.reset(first_seed(player))
+        simulator.length = 3
+        simulator.first = 1000
+        changed, _, _ = simulator.follow(player, obs, 3)
         player.close()
         for i, pair in enumerate(zip(fresh, later)):
             if not np.allclose(*pair, rtol=0, atol=1e-5):
                 what = ("observations", "the agent's actions", "the simulator's actions", "rewards")[i % 4]
                 return f"{what} aren't what they are after reset: something goes on from the episode before"
+        if not np.allclose(limited[-2], changed[-2], rtol=0, atol=1e-5):
+            return "the reward of an episode's last step depends on the first observation of the next one"
         if isinstance(cut, dict) and not np.allclose(as_array(cut[0]), as_array(uncut)[0], rtol=0, atol=1e-5):
             return "the last observation at a time limit isn't what step returns without one"
         return ""
@@ -1060,6 +1109,11 @@ class Watch:
                         return f"{called} has gradients, but is never changed by them"
         if unused:
             raise NotCompared(f"{unused}; if a rare phase uses it, add --updates")
+        for thing_name, thing in self.kept.items():
+            named = thing.named_parameters() if hasattr(thing, "named_parameters") else []
+            for name, parameter in named:
+                if "target" in f"{thing_name}.{name}" and id(parameter) in optimized & self.with_numbers:
+                    raise NotCompared(f"{thing_name}'s {name} is trained; right only if no target is meant")
         return ""
 
 
@@ -1069,11 +1123,12 @@ class Scripted(gym.Wrapper):
     def __init__(self, env):
         super().__init__(env)
         self.length = None  # of an episode
+        self.first = 0  # number of its first observation
         _, self.info = env.reset(seed=1)
 
     def observe(self) -> np.ndarray:
         space = self.observation_space
-        return (100 * np.random.default_rng(self.t).random(space.shape)).astype(space.dtype)
+        return (100 * np.random.default_rng(self.t or self.first).random(space.shape)).astype(space.dtype)
 
     def reset(self, **named):
         self.t = 0
@@ -1095,43 +1150,6 @@ class Scripted(gym.Wrapper):
         return passed, obs, cut
 
 
-def compare_frequencies(actions: np.ndarray, log_probs: np.ndarray) -> str:
-    """Whether discrete actions, (N, DRAWS, …), come as often as their log-probs, (N, DRAWS), say: by chi-square."""
-    distance = 0.0
-    terms = 0
-    furthest = (0.0, "")
-    for of_one, of_one_log_probs in zip(actions, log_probs):
-        probabilities = {}
-        for action, log_prob in zip(of_one.tolist(), of_one_log_probs):
-            probabilities.setdefault(tuple(action), []).append(math.exp(log_prob))
-        pairs = [(len(p), DRAWS * float(np.mean(p)), f"action {action}") for action, p in probabilities.items()]
-        often = [pair for pair in pairs if pair[1] >= 5 or pair[0] >= 12]
-        others = DRAWS - sum(pair[0] for pair in often), DRAWS - sum(pair[1] for pair in often)
-        for count, expected, name in [*often, (*others, "the rest")]:
-            term = (count - expected) ** 2 / max(expected, 5.0)
-            distance += term
-            terms += 1
-            says = f"{name} came in {count / DRAWS:.0%} of {DRAWS} draws, and its log-probs say {expected / DRAWS:.0%}"
-            furthest = max(furthest, (term, says))
-    return furthest[1] if distance > terms + 6 * math.sqrt(2 * terms) + 10 else ""
-
-
-def compare_density(actions: np.ndarray, log_probs: np.ndarray) -> str:
-    """Whether real actions, (N, DRAWS, A), lie as densely as their log-probs, (N, DRAWS), say, but for a factor: any
-    density u has the same mean of u / exp(log_prob) over the draws. Here are two, a narrow and a wide Gaussian."""
-    distances = []
-    for x, log_prob in zip(actions.astype(np.float64), log_probs):
-        deviations = (x - x.mean(0)) / (x.std(0) + 1e-8)
-        means = []
-        for width in (0.7, 1.0):
-            log_u = (-0.5 * (deviations / width) ** 2 - math.log(width)).sum(-1)
-            means.append(np.logaddexp.reduce(log_u - log_prob))
-        distances.append(means[1] - means[0])
-    if abs(np.mean(distances)) > 0.15 + 0.15 * actions.shape[-1]:
-        return "actions don't lie as densely as their log-probs say; one that is squashed changes its density, too"
-    return ""
-
-
 class Stream(Scripted):
     """Goes on showing the same where an episode ends. Only the first environment has rewards."""
 
@@ -1139,6 +1157,7 @@ class Stream(Scripted):
         super().__init__(env)
         self.number = number
         self.length = length
+        self.given = []  # actions
         self.t = 0
 
     def observe(self) -> np.ndarray:
@@ -1149,10 +1168,40 @@ class Stream(Scripted):
         return self.observe(), self.info
 
     def step(self, action):
+        self.given.append(np.array(action))
         self.t += 1
         is_end = self.t % self.length == 0
         info = {**self.info, "recorded": {"r": 1.0, "l": 1}} if is_end else self.info
         return self.observe(), 0.1 * self.t * (self.number == 0), is_end, False, info
+
+
+def compare_gradients(inputs: dict, outputs: tuple, batch: dict[str, np.ndarray]) -> str:
+    """Whether a step against the loss's gradient, where all ratios are 1, makes better actions more probable than
+    worse ones, brings values nearer to the returns and raises the entropy, if it has a bonus."""
+    names = ("log_prob", "entropy", "value")
+    if not inputs.keys() >= set(names) or not {"advantages", "returns"} <= batch.keys():
+        raise NotCompared("ppo_loss takes no log_prob, entropy and value, or Batch has no advantages and returns")
+    if hasattr(outputs[0], "backward"):
+        torch = sys.modules["torch"]
+        tensors = [inputs[name] for name in names]
+        found = torch.autograd.grad(outputs[0], tensors, retain_graph=True, allow_unused=True)
+        gradients = [np.zeros(1) if x is None else as_array(x).ravel() for x in found]
+    else:
+        gradients = [as_array(x).ravel() for x in outputs[:3]]  # without torch, ppo_loss returns them
+    advantages = batch["advantages"].ravel()
+    if len(gradients[0]) != len(advantages):
+        raise NotCompared("the loss has no gradient for each log-prob, or they aren't the rows of the advantages")
+    is_better = advantages > advantages.mean()
+    if gradients[0][is_better].mean() > gradients[0][~is_better].mean():
+        return "a step makes actions of higher advantages less probable: the policy's loss has the wrong sign"
+    if np.mean(gradients[0][is_better] == 0) > 0.9:
+        return "where ratios are 1, the loss has no gradient for actions of higher advantages"
+    if gradients[1].sum() > 0:
+        return "a step lowers the entropy: its bonus has the wrong sign"
+    errors = as_array(inputs["value"]).ravel() - batch["returns"].ravel()
+    if len(gradients[2]) == len(errors) and np.sum(gradients[2] * errors) < 0:
+        return "a step takes values away from the returns: the value's loss has the wrong sign"
+    return ""
 
 
 def seed_generators() -> None:

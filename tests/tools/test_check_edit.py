@@ -17,6 +17,7 @@ GAE = "compute_gae follows its definition"
 ENDS = "compute_gae gets the ends"
 ENDED = "episodes end, by a time limit"
 ROWS = "rows of the batch"
+LOSS = "the loss pulls"
 MEMORY = "the memory is forgotten"
 ANEW = "an episode begins anew"
 MIXING = "environments don't mix"
@@ -26,7 +27,7 @@ SEED = "two runs with one seed"
 RESUME = "killed and resumed"
 KEPT = "run.keep names what changes"
 ASYNC = "environments in processes"
-CHECKS = 17  # lines that ppo.py gets
+CHECKS = 18  # lines that ppo.py gets
 
 TEMPERATURE = ("return self.actor(obs).log_softmax(-1)", "return (self.actor(obs) / self.temperature).log_softmax(-1)")
 TEMPERATURE_IN_AGENT = (
@@ -63,15 +64,6 @@ FILTER = [  # of actions, in VectorEnv
     (
         "        observations, _ = self.vector.reset(",
         "        self.smooth = 0.0\n        observations, _ = self.vector.reset(",
-    ),
-]
-SQUASHED = [  # actions, without the density's change
-    ("actions = mean + std * noise", "actions = torch.tanh(mean + std * noise)"),
-    (
-        "        log_prob = -0.5",
-        "        squashed = actions.clamp(-1 + 1e-6, 1 - 1e-6)\n"
-        "        actions = squashed.atanh()\n"
-        "        log_prob = -0.5",
     ),
 ]
 CRITIC_OPTIMIZER = [
@@ -191,12 +183,70 @@ SELDOM = {
         [("(log_probs + noise).argmax", "(log_probs + noise + torch.arange(self.num_actions)).argmax")],
         {DRAWN: "FAIL"},
     ),
-    "squashed actions": (
+    "actions that the agent clips": (
         "ppo_continuous_action",
-        [*SQUASHED, ("return log_prob.sum(-1)", "return (log_prob - (1 - squashed.square()).log()).sum(-1)")],
+        [("actions = mean + std * noise", "actions = (mean + std * noise).clamp(-1, 1)")],
+        {DRAWN: "FAIL"},
+    ),
+    "squashed actions": (  # their density changes by what the action alone decides, so no ratio does
+        "ppo_continuous_action",
+        [
+            ("actions = mean + std * noise", "actions = torch.tanh(mean + std * noise)"),
+            (
+                "        log_prob = -0.5",
+                "        actions = actions.clamp(-1 + 1e-6, 1 - 1e-6).atanh()\n        log_prob = -0.5",
+            ),
+        ],
         {},
     ),
-    "squashed actions with the density of others": ("ppo_continuous_action", SQUASHED, {DRAWN: "FAIL"}),
+    "a policy's loss of the wrong sign": (
+        "ppo",
+        [("policy_loss = -torch.min(", "policy_loss = torch.min(")],
+        {LOSS: "FAIL"},
+    ),
+    "an entropy bonus of the wrong sign": ("ppo", [("- args.ent_coef * ", "+ args.ent_coef * ")], {LOSS: "FAIL"}),
+    "a value's loss of the wrong sign, without torch": (
+        "ppo_numpy",
+        [("d_value = args.vf_coef / M * slope", "d_value = -args.vf_coef / M * slope")],
+        {LOSS: "FAIL"},
+    ),
+    "a bound that takes the gradient of good actions": (
+        "ppo",
+        [
+            (
+                "-torch.min(advantages * ratio, advantages * clipped_ratio).mean()",
+                "-torch.max(torch.min(advantages * ratio, advantages * clipped_ratio), 2 * advantages).mean()",
+            )
+        ],
+        {LOSS: "FAIL"},
+    ),
+    "rewards for what the next episode shows": (
+        "ppo",
+        [
+            (
+                "        dones = ",
+                "        rewards = rewards + 0.1 * observations[:, 0]\n        dones = ",
+            )
+        ],
+        {ANEW: "FAIL"},
+    ),
+    "a target that is trained": ("ppo", [("self.critic", "self.target", "everywhere")], {OPTIMIZERS: "--"}),
+    "an attribute of the outermost wrapper": (
+        "ppo",
+        [("# Anneal\n", "for env in getattr(envs.vector, 'envs', []):\n            env.level = update\n")],
+        {PASSING: "FAIL"},
+    ),
+    "numbers that don't reach the agent": (
+        "ppo",
+        [
+            (
+                "return observations.astype(np.float32)",
+                "return observations.astype(np.float32) * np.float32([1, 0, 1, 0])",
+                "everywhere",
+            )
+        ],
+        {PASSING: "FAIL", ANEW: "FAIL"},
+    ),
     "a Beta policy": (
         "ppo_continuous_action",
         [
@@ -308,7 +358,7 @@ SELDOM = {
             ),
             ("actions, _, _ = self.agent", "actions, _, _, _ = self.agent"),
         ],
-        {},
+        {DRAWN: "--"},
     ),
     "an attribute that train changes": (
         "ppo",
@@ -456,7 +506,7 @@ SELDOM = {
     "other names of the agent's methods": (
         "ppo_numpy",
         [("evaluate_actions(", "get_log_probs(", "everywhere"), ("get_action(", "choose_action(", "everywhere")],
-        {RATIO: "--", VALUE: "--", PASSING: "--", ROWS: "--"},
+        {RATIO: "--", VALUE: "--", PASSING: "--", ROWS: "--", LOSS: "--"},
     ),
     "an environment of its own": (
         "ppo",
@@ -553,7 +603,7 @@ SELDOM = {
                 "        observations, rewards, terminated, truncated, infos = self.vector.step",
             )
         ],
-        {ENDED: "FAIL"},
+        {ENDED: "FAIL", ANEW: "FAIL"},
     ),
     "masks changed in train": (
         "ppo_multidiscrete",
