@@ -180,15 +180,15 @@ def overview_cells(row: Row, folder: str) -> dict[str, str]:
 
 
 def summary_table(tables: dict[str, list[Row]]) -> str:
-    """Markdown, narrow: all environments with published numbers; of a script and the one without torch, that with more
-    seeds in all."""
-    seeds = {name: sum(len(row.runs) for row in rows if row.published) for name, rows in tables.items()}
+    """Markdown, narrow: all environments with published numbers; of a script and the one without torch, the newest
+    release's, and of one release that with more seeds."""
     chosen = {}
     for row in published_rows(tables):
         task = row.runs[0].env_id, row.runs[0].exp_name.removesuffix("_numpy")
-        if task not in chosen or seeds[row.runs[0].exp_name] > seeds[chosen[task].runs[0].exp_name]:
-            chosen[task] = row
-    cells = [overview_cells(row, "docs/") for row in chosen.values()]
+        rank = row.runs[0].release or "", len(row.runs)
+        if task not in chosen or rank > chosen[task][0]:
+            chosen[task] = rank, row
+    cells = [overview_cells(row, "docs/") for _, row in chosen.values()]
     return markdown(list(cells[0]), [list(line.values()) for line in cells])
 
 
