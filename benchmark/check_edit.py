@@ -812,8 +812,8 @@ class Watch:
             return "most steps have the noise of an earlier step"
         return ""
 
-    def compare_passing(self) -> str:
-        """Whether the agent sees what environments return, and they get the actions that it returns."""
+    def find_lost(self) -> str:
+        """What train sets in environments where nothing reads it, and what they show that the agent never sees."""
         if self.unread:
             return f"set_attr sets {self.unread[0]}, which no environment has: nothing reads it"
         if len(self.ranges) == 2:
@@ -827,6 +827,13 @@ class Watch:
                 own = [name for name in vars(env) if name != "env" and not name.startswith("_")]
                 if own and isinstance(env, self.module.OneOfMany):
                     return f"{own[0]} is set on the outermost wrapper, where nothing reads it; use set_attr"
+        return ""
+
+    def compare_passing(self) -> str:
+        """Whether the agent sees what environments return, and they get the actions that it returns."""
+        lost = self.find_lost()
+        if lost:
+            return lost
         if self.is_stale:
             return "the training's environments are stepped between two rollouts: evaluate with a Player"
         passing = [("observations", "the agent gets"), ("actions", "the environments get")]
