@@ -1189,10 +1189,13 @@ def compare_gradients(inputs: dict, outputs: tuple, batch: dict[str, np.ndarray]
     if not inputs.keys() >= set(names) or not {"advantages", "returns"} <= batch.keys():
         raise NotCompared("ppo_loss takes no log_prob, entropy and value, or Batch has no advantages and returns")
     if hasattr(outputs[0], "backward"):
-        torch = sys.modules["torch"]
-        tensors = [inputs[name] for name in names]
-        found = torch.autograd.grad(outputs[0], tensors, retain_graph=True, allow_unused=True)
-        gradients = [np.zeros(1) if x is None else as_array(x).ravel() for x in found]
+        gradients = []
+        for name in names:
+            gradient = None
+            if inputs[name].requires_grad:
+                grad = sys.modules["torch"].autograd.grad
+                (gradient,) = grad(outputs[0], inputs[name], retain_graph=True, allow_unused=True)
+            gradients.append(np.zeros(1) if gradient is None else as_array(gradient).ravel())
     else:
         gradients = [as_array(x).ravel() for x in outputs[:3]]  # without torch, ppo_loss returns them
     advantages = batch["advantages"].ravel()

@@ -395,7 +395,7 @@ SELDOM = {
     "log-probs of other actions": (
         "ppo",
         [("return actions, log_prob, self.get_value(obs)", "return 1 - actions, log_prob, self.get_value(obs)")],
-        {RATIO: "FAIL"},
+        {RATIO: "FAIL", DRAWN: "FAIL"},
     ),
     "old log-probs computed anew": (
         "ppo",
