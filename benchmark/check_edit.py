@@ -272,20 +272,19 @@ def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str
     """What passes between the first environment and the agent in one rollout, and its rows of the batch. length: of
     the others' episodes; turn: by how many places the others change what they show."""
     make_vector, step, ppo_loss = module.make_vector, module.VectorEnv.step, module.ppo_loss
-    args = make_args(module, words, 1, checkpoints=1)
+    args = make_args(module, words, 1, checkpoints=1, vectorization="sync")
     found = {"actions": [], "observations": [], "rewards": []}
     batches = []
     streams = []  # the first environment of each vector; the last one is of the training
 
     def make_streams(*arguments, **named):
         vector = make_vector(*arguments, **named)
-        if not isinstance(vector, gym.vector.SyncVectorEnv):
-            raise NotCompared("VectorEnv's vector is not Gymnasium's in one process")
-        others = vector.num_envs - 1
-        for n, env in enumerate(vector.envs):
-            number = 1 + (n - 1 + turn) % others if n else 0
-            env.env = Stream(env.env, number, length if n else 7)
-        streams.append(vector.envs[0].env)
+        if isinstance(vector, gym.vector.SyncVectorEnv):
+            others = vector.num_envs - 1
+            for n, env in enumerate(vector.envs):
+                number = 1 + (n - 1 + turn) % others if n else 0
+                env.env = Stream(env.env, number, length if n else 7)
+            streams.append(vector.envs[0].env)
         return vector
 
     def watched_step(envs, actions, *arguments, **named):
@@ -303,8 +302,8 @@ def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str
     with suppress(RolloutEnds):
         module.main(args)
     module.make_vector, module.VectorEnv.step, module.ppo_loss = make_vector, step, ppo_loss
-    if not batches:
-        raise NotCompared("train doesn't call ppo_loss with a Batch")
+    if not batches or not streams:
+        raise NotCompared("train doesn't call ppo_loss with a Batch, or VectorEnv's vector is not Gymnasium's")
     rollout = (args.num_steps, args.num_envs)
     batch = max(batches, key=lambda batch: as_array(batch.log_probs).size)
     for name in set(batch._fields) - {"advantages", "returns"}:  # those may be in other units; see try_gae

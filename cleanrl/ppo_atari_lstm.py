@@ -1079,7 +1079,7 @@ def check_arguments(args: Args) -> None:
                 if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
                     hint = f"its module registers {', '.join(ids) or 'nothing; see docs/other-environments.md'}; "
             elif args.capture_video:
-                hint += "does it draw? --no-capture-video goes without; "
+                hint += "if it can't draw, add --no-capture-video; "
             text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 
