@@ -26,6 +26,7 @@ import ours_pictures  # noqa: E402
 import reference  # noqa: E402
 import replay  # noqa: E402
 import scripted  # noqa: E402
+import scripted_game  # noqa: E402
 import second_source  # noqa: E402
 import spy  # noqa: E402
 import switches  # noqa: E402
@@ -232,6 +233,13 @@ def test_only_what_is_compared_is_the_same(change, seen):
     assert all(name in result.note for name in interesting - seen)
 
 
+def test_no_ops_that_are_the_same_in_every_game_are_seen(monkeypatch):
+    reset = scripted_game.Game.reset
+    monkeypatch.setattr(scripted_game.Game, "reset", lambda game, **options: reset(game, seed=1))
+    (case,) = [case for case in CASES if case["name"] == "Atari, no-ops"]
+    assert check.check_case(ours_pictures, case).verdict == "differs"
+
+
 # ---------------------------------------------------------------------------------------------------------- The scripts
 def test_every_script_has_an_adapter():
     names = {arguments["name"] for adapter in ADAPTERS for arguments in adapter.OPTIONS["record"].values()}
@@ -269,6 +277,7 @@ def changed(*arguments, **options):
         ("self.critic = ", "self.b = nn.Parameter(torch.zeros(1)); self.critic = ", "networks", "also trained: b"),
         ("torch.randperm(args.batch_size", "torch.arange(args.batch_size", "minibatches", "always the same"),
         ("if args.anneal_lr:", "if not args.anneal_lr:", "learning rate", "constant"),
+        ("rate * remaining", "rate * remaining**2", "learning rate", "from 1 to 0.111"),
         ("eps=1e-5", "eps=1e-8", "Adam's ε", "1e-08"),
         ("torch.optim.Adam(", "torch.optim.AdamW(", "Adam's ε", "not Adam"),
         ("            if args.anneal_lr:", "            optimizer.state.clear()\n            if args.anneal_lr:",
@@ -334,6 +343,11 @@ def test_both_losses_unknown_mention_the_order_of_samples(tmp_path, monkeypatch)
     assert "order" in changed(tmp_path, monkeypatch, before, after)["advantages and returns"]
 
 
+def test_a_training_without_an_entropy_bonus_raises_no_alarm():
+    rows = details.report(ours.record("ppo", ent_coef=0.0, **SHORT))
+    assert [row for row in rows if row.verdict != "same"] == []
+
+
 def test_an_annealed_clip_range_is_named():
     record = ours.record("ppo", anneal_clip=True, **SHORT)
     found = {row.name: row.note for row in details.report(record | {"options": {}}) if row.verdict == "differs"}
@@ -390,6 +404,12 @@ def test_the_spy_adds_up_the_gradients_of_several_backward_passes():
     (step,) = watching.steps
     assert np.array_equal(step["fresh"]["policy.0.weight"], np.full((2, 3), 3.0))
     assert np.array_equal(step["unclipped"]["policy.0.weight"], np.full((2, 3), 3.0))
+
+
+def test_rewards_that_are_not_clipped_are_named(tmp_path, monkeypatch):
+    before, after = "rewards = scaled.clip(-10.0, 10.0)", "rewards = scaled"
+    found = changed(tmp_path, monkeypatch, before, after, name="ppo_continuous_action", updates=7)
+    assert found == {"rewards": "scaled"}
 
 
 def test_masks_that_learning_ignores_are_named(tmp_path, monkeypatch):
@@ -718,6 +738,14 @@ def test_a_librarys_row_says_what_differs_what_is_the_same_and_what_was_not_comp
     assert (name, same) == ("skrl 9.9", "policy loss")
     assert differs == "value loss: **not clipped**; `clipped=True`: same"
     assert missing.startswith("time limits, advantages, value scale") and "loss" not in missing
+
+
+def test_what_the_page_explains_about_a_library_replaces_what_vectors_say(monkeypatch, tmp_path):
+    monkeypatch.setattr(matrix, "PAGE", Path(shutil.copy(matrix.PAGE, tmp_path)))
+    matrix.fill("torchrl_", "torchrl 9.9", {"": {"gradient clip": "same", "policy loss": "same"}})
+    (line,) = [line for line in matrix.PAGE.read_text("utf-8").splitlines() if line.startswith("| torchrl 9.9 ")]
+    _, _, same, missing = line[2:-2].split(" | ")
+    assert same == "policy loss" and "gradient clip" in missing  # the adapter's own clip is no finding
 
 
 def test_the_matrix_knows_its_libraries(monkeypatch):

@@ -17,6 +17,7 @@ import tyro
 from command_line import UserError
 from fake_runs import new_run
 from helpers import load_script
+from runs import version
 
 ROOT = Path(__file__).parents[2]
 ABLATIONS = ablate.all_ablations()
@@ -141,7 +142,7 @@ def ablate_here(tool_here, tmp_path, monkeypatch):
     return call
 
 
-def test_from_runs_to_pages(ablate_here, tmp_path):
+def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     words = ["--env-ids", "CartPole-v1", "--num-seeds", "5", "--only", "core-3"]
     stdout, _ = ablate_here("run", *words, "--workers", "2")
     names = [line.split()[1] for line in stdout.splitlines() if ": running" in line]
@@ -155,8 +156,13 @@ def test_from_runs_to_pages(ablate_here, tmp_path):
     before = ran.read_text()
     ablate_here("status", *words)
     assert ran.read_text() == before
+    shutil.copytree(ROOT / "cleanrl", tmp_path / "edited" / "cleanrl")
+    now = tmp_path / "edited" / "cleanrl" / "ppo_numpy.py"
+    now.write_text(now.read_text().replace("\nclass ", "\n# Edited after these runs\nclass ", 1))
+    monkeypatch.setattr(ablate, "ROOT", tmp_path / "edited")
     for added in (10, 0):
         assert f"{added} runs added" in ablate_here("keep", *words)[0]
+    assert {run.ablation["base"] for run in tables.kept_runs("ablations", tmp_path / "results")} == {version(ran)}
     kept = tables.read_runs(tmp_path / "results")
     assert len(kept) == 10 and set(kept["script"]) == {"ppo_numpy"}
     assert str(tmp_path) not in kept.to_json() and str(ROOT) not in kept.to_json()

@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 from concurrent.futures.process import BrokenProcessPool
+from types import SimpleNamespace
 
 import check_edit
+import numpy as np
 import pytest
 from runs import ROOT
 
@@ -718,9 +720,49 @@ def test_an_edit_is_judged(name, tmp_path, in_this_process):
     for check, verdict, why in check_edit.list_checks(path, tmp_path, words, updates):
         if verdict != "ok":
             found[check] = (verdict, why)
-    for check, (verdict, _) in found.items():
+    for check, (verdict, why) in found.items():
         assert any(part in check and verdict == expected[part] for part in expected), found
+        if name == "a state that is not kept":
+            assert "scale has a state that changes and that run.keep doesn't name" in why, why
     assert len(found) == len(expected), found
+
+
+def estimate(rewards, values, dones, next_value, next_done, gamma, gae_lambda, keep=0.0, last=1.0, mixed=0.0):
+    """GAE, of which a part `keep` crosses the ends of episodes and of which the end of the rollout counts `last`."""
+    advantages = np.zeros_like(rewards)
+    advantage, following, ended = 0.0, next_value, last * next_done
+    for t in reversed(range(len(rewards))):
+        goes_on = np.maximum(1.0 - ended, keep)
+        advantage = rewards[t] + gamma * goes_on * following - values[t] + gamma * gae_lambda * goes_on * advantage
+        advantages[t] = advantage
+        following, ended = values[t], dones[t]
+    advantages += mixed * rewards.mean(axis=1, keepdims=True)
+    return advantages, advantages + values
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, ""),
+        ({"keep": 1.0}, "what follows in environment 0 changes what is of another episode"),
+        ({"last": 0.0}, "what follows in environment 1 changes what is of another episode"),
+        ({"mixed": 0.1}, "what follows in environment 0 changes what is of another episode"),
+    ],
+)
+def test_advantages_that_cross_ends_or_mix_environments_are_named(change, says):
+    def compute_gae(rewards, values, dones, next_value, next_done, gamma, gae_lambda):
+        return estimate(rewards, values, dones, next_value, next_done, gamma, gae_lambda, **change)
+
+    said = check_edit.try_gae(SimpleNamespace(compute_gae=compute_gae))
+    assert said.startswith(says) and bool(said) == bool(says)
+
+
+def test_another_estimate_that_keeps_to_its_episode_is_not_compared():
+    def half_the_lambda(rewards, values, dones, next_value, next_done, gamma, gae_lambda):
+        return estimate(rewards, values, dones, next_value, next_done, gamma, gae_lambda / 2)
+
+    with pytest.raises(check_edit.NotCompared, match="it isn't GAE"):
+        check_edit.try_gae(SimpleNamespace(compute_gae=half_the_lambda))
 
 
 def test_an_episode_ends_and_a_time_limit_comes_in_tasks_that_have_none(tmp_path, in_this_process):

@@ -1,6 +1,7 @@
 """benchmark/report.py: tables and curves of run folders, filters, and comparisons."""
 
 import json
+import statistics
 from functools import partial
 from xml.etree import ElementTree
 
@@ -133,6 +134,17 @@ def test_a_picture_is_the_same_again_and_has_no_background(report_here, tmp_path
     assert (tmp_path / "report" / "curves.svg").read_bytes() == content
     assert b"#ffffff" not in content and b"#000000" not in content
     ElementTree.fromstring(content)
+
+
+def test_the_band_of_published_curves_is_one_standard_deviation_over_seeds(tmp_path):
+    for seed, result in ((1, 10.0), (2, 20.0), (3, 60.0)):
+        make_run(tmp_path, [result] * 10, seed=seed)
+    _, panel = pages.pictures().subplots()
+    report.draw_curves(panel, report.find_runs([tmp_path]), "tab:blue", deviation=True)
+    (band,) = panel.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    deviation = statistics.stdev([10, 20, 60])
+    assert (heights.min(), heights.max()) == pytest.approx((30 - deviation, 30 + deviation))
 
 
 def test_runs_are_kept_once(report_here, tmp_path, monkeypatch):

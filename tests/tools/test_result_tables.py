@@ -1,6 +1,7 @@
 """docs/build/result_tables.py: the tables of the pages, from the kept runs and the measured speeds."""
 
 import memory
+import numpy as np
 import pages
 import pytest
 import report
@@ -128,6 +129,14 @@ def test_the_pages_have_the_tables_that_the_kept_runs_give():
             if begin in content and not content.partition(begin)[2].startswith(text[name] + "<!-- end of results -->"):
                 stale.append(f"{page.name}: {name}")
     assert stale == [], "run make results"
+
+
+def test_velocities_are_read_by_a_map_that_was_fitted_to_other_episodes():
+    rng = np.random.default_rng(1)
+    episodes = []
+    for _ in range(2):
+        episodes.append({"states": rng.normal(size=(5, 12)), "velocities": rng.normal(size=(5, 2))})
+    assert (memory.mean_explained(episodes, "states") < 0.5).all()  # noise; fitted to its own episode it would be 1
 
 
 def test_the_page_on_memory_has_the_table_that_the_kept_runs_give():

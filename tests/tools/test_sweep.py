@@ -213,6 +213,7 @@ def test_the_furthest_of_several_folders_goes_on(run):
     (folder / "checkpoints" / "20.npz").rename(folder / "checkpoints" / "9.npz")
     newer = shutil.copytree(folder, folder.with_name("A__fake_ppo__1__9"))
     (newer / "checkpoints" / "9.npz").unlink()
+    (newer / "end.json").write_text('{"end": "stopped", "update": 2, "global_step": 200}')  # no reason to prefer it
     stdout, _ = run(*ONE)
     assert "resumed from update 9" in stdout
     assert [sweep.last_checkpoint(one) for one in (folder, newer)] == [20, 2]

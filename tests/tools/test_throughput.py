@@ -82,6 +82,26 @@ def test_stable_baselines3_trains_in_the_scripts_environment(needs, arguments, w
     assert result["threads"] == 1
 
 
+@pytest.mark.seldom
+def test_stable_baselines3_gets_the_scripts_sizes_and_coefficients(monkeypatch):
+    sb3 = pytest.importorskip("stable_baselines3")
+
+    def noted(policy, envs, **settings):
+        rates = [settings["learning_rate"](1.0), settings["learning_rate"](0.5)]
+        sizes = {name: settings[name] for name in ("n_steps", "batch_size", "n_epochs")}
+        assert (sizes, rates) == ({"n_steps": 16, "batch_size": 8, "n_epochs": 3}, [1e-3, 5e-4])
+        assert settings["clip_range"] == settings["clip_range_vf"] == 0.3 and settings["normalize_advantage"]
+        assert [settings[name] for name in numbers] == list(numbers.values())
+        raise KeyboardInterrupt  # before it trains
+
+    monkeypatch.setattr(sb3, "PPO", noted)
+    numbers = {"gamma": 0.9, "gae_lambda": 0.8, "ent_coef": 0.1, "vf_coef": 0.7, "max_grad_norm": 0.4, "seed": 5}
+    others = {"num_envs": 2, "num_steps": 16, "num_minibatches": 4, "update_epochs": 3, "learning_rate": 1e-3}
+    others |= {"anneal_lr": True, "norm_adv": True, "clip_coef": 0.3, "clip_vloss": True, "env_id": "CartPole-v1"}
+    with pytest.raises(KeyboardInterrupt):
+        tool.measure_sb3(numbers | others, None, False, tool.Args())
+
+
 @pytest.mark.parametrize(
     ("arguments", "several"),
     [
