@@ -17,7 +17,7 @@ name = sys.argv.pop(1)
 sys.modules.pop(name, None)  # in a fork, it has been used
 script = importlib.import_module(name)
 rank = int(os.environ["RANK"])
-notes = {"seeds": [], "rewards": [], "minibatches": [], "gradients": [], "weights": [], "steps": [], "drawn": []}
+notes = {name: [] for name in "seeds noises rewards minibatches gradients weights steps drawn".split()}
 reset = script.VectorEnv.reset
 env_step = script.VectorEnv.step
 loss = script.ppo_loss
@@ -33,6 +33,11 @@ class OtherAgent(script.Agent):
         super().__init__(*arguments)
         for parameter in self.parameters():
             parameter.data += 0.01 * rank
+
+    def get_action_and_value(self, obs, noise):
+        if len(noise) > 1:  # not the one of check_arguments
+            notes["noises"].append(noise.numpy().tobytes())
+        return super().get_action_and_value(obs, noise)
 
 
 def noted_reset(envs, seeds):

@@ -224,6 +224,12 @@ def test_each_rank_has_seeds_of_its_own(pair):
     assert len(seeds) == len(set(seeds)) == 4 * 4  # at the start and after each checkpoint but the last
 
 
+def test_each_rank_acts_with_noise_of_its_own_in_each_update(pair):
+    _, notes = pair
+    noises = notes[0]["noises"] + notes[1]["noises"]
+    assert len(noises) == len(set(noises)) == 2 * 12 * 8
+
+
 def test_each_rank_draws_numbers_of_its_own_from_python_and_numpy(pair):
     _, notes = pair
     drawn = notes[0]["drawn"] + notes[1]["drawn"]
@@ -240,12 +246,15 @@ def test_rank_0_logs_the_episodes_and_rewards_of_all(pair):
 
 
 @pytest.mark.parametrize(("target", "epochs"), [(0.01, 1), (0.02, 2)])
-def test_the_kl_that_ends_an_update_is_that_of_all_ranks(in_tmp_path, target, epochs):
+def test_the_kl_that_ends_an_update_and_the_steps_are_those_of_all_ranks(in_tmp_path, target, epochs):
     """0.015 on average, while one rank alone would stop at either target, and the other at none."""
-    options = SMALL | {"total_timesteps": 64, "checkpoints": 1, "target_kl": target}
+    options = SMALL | {"total_timesteps": 64, "checkpoints": 1, "target_kl": target, "anneal_lr": True}
     end(start_job(WORKER, "ppo_atari_multigpu", *words(**options), KL="0.0 0.03"))
     for note in load_notes(in_tmp_path):
         assert note["steps"] == [2 * epochs] * 2
+    (folder,) = Path().glob("runs/*")
+    rates = [float(row["charts/learning_rate"]) for row in rows(folder, "metrics.csv")]
+    assert rates == pytest.approx([2.5e-4, 1.25e-4])  # of the steps of all ranks
 
 
 # Lost processes
