@@ -26,7 +26,7 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -152,7 +152,7 @@ def train_straight(module, words: list[str], updates: int) -> tuple[Path, list[t
         ("compute_gae follows its definition", *gae),
         ("compute_gae gets the ends of the rollout's episodes", *judge(watch.compare_ends)),
         ("rows of the batch are in the order of the rollout", *judge(first_problem, watch.rows)),
-        ("the loss pulls probabilities, values and entropy the right way", *judge(first_problem, watch.gradients)),
+        ("the loss pulls probabilities, values and entropy the right way", *judge(watch.compare_shapes)),
     ]
     if is_drawn:
         found.insert(2, ("actions are drawn as their log-probs say", *draws))
@@ -250,9 +250,13 @@ def try_mixing(module, words: list[str]) -> tuple[str, str]:
 def compare_mixing(module, words: list[str]) -> str:
     """Trains twice for one update with simulators that show the same, but for which of the other environments shows
     what, and where their episodes end. That must change nothing that belongs to the first one."""
-    rollouts = [record_rollout(module, words, distance, distance) for distance in (11, 5)]
-    for name, one in rollouts[0].items():
-        other = rollouts[1].get(name, np.empty(0))
+    first, second, richer = [record_rollout(module, words, *how) for how in ((11, 11, 0.0), (5, 5, 0.0), (11, 11, 1.0))]
+    for name in ("the batch's advantages", "the batch's returns"):
+        one, other = first.pop(name, None), richer.get(name)
+        if one is not None and other is not None and not is_linear(one[:7].ravel(), other[:7].ravel()):
+            return f"{name} of an episode depend on rewards after its end"
+    for name, one in first.items():
+        other = second.get(name, np.empty(0))
         if one.shape != other.shape:
             raise NotCompared(f"{name} has shape {other.shape} instead of {one.shape} where episodes end elsewhere")
         if not is_linear(one.ravel(), other.ravel()):  # a common scale, as of returns, is right
@@ -268,9 +272,10 @@ def is_linear(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.abs(slope * one + offset - other).max() <= TOLERANCE * max(1.0, np.abs(other).max()))
 
 
-def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str, np.ndarray]:
+def record_rollout(module, words: list[str], length: int, turn: int, later: float) -> dict[str, np.ndarray]:
     """What passes between the first environment and the agent in one rollout, and its rows of the batch. length: of
-    the others' episodes; turn: by how many places the others change what they show."""
+    the others' episodes; turn: by how many places the others change what they show; later: what rewards get besides
+    after the first episode's end."""
     make_vector, step, ppo_loss = module.make_vector, module.VectorEnv.step, module.ppo_loss
     args = make_args(module, words, 1, checkpoints=1, vectorization="sync")
     found = {"actions": [], "observations": [], "rewards": []}
@@ -283,7 +288,7 @@ def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str
             others = vector.num_envs - 1
             for n, env in enumerate(vector.envs):
                 number = 1 + (n - 1 + turn) % others if n else 0
-                env.env = Stream(env.env, number, length if n else 7)
+                env.env = Stream(env.env, number, length if n else 7, later)
             streams.append(vector.envs[0].env)
         return vector
 
@@ -306,7 +311,7 @@ def record_rollout(module, words: list[str], length: int, turn: int) -> dict[str
         raise NotCompared("train doesn't call ppo_loss with a Batch, or VectorEnv's vector is not Gymnasium's")
     rollout = (args.num_steps, args.num_envs)
     batch = max(batches, key=lambda batch: as_array(batch.log_probs).size)
-    for name in set(batch._fields) - {"advantages", "returns"}:  # those may be in other units; see try_gae
+    for name in batch._fields:
         rows = as_array(getattr(batch, name))
         if rows.shape[:1] == (math.prod(rollout),):
             rows = rows.reshape(*rollout, *rows.shape[1:])
@@ -369,6 +374,11 @@ class Watch:
         self.observed = {}  # what each VectorEnv returned last, by its id
         self.rolled_out = {}  # the same at the end of the latest rollout
         self.is_stale = False  # whether a rollout has begun with that, though the environments had gone on
+        self.trained_in = set()  # ids of the VectorEnvs that rollouts step
+        self.has_gone_on = False  # whether one of them was stepped since the rollout ended
+        self.is_hidden = False  # whether after that, a fresh start came
+        self.is_fresh = False  # whether this update's rollout begins with a reset in any case
+        self.begins_right = False  # whether one began with what they had shown last, or with a reset of its own
         self.masks = {}  # its masks, if it has any
         self.drawn = None  # the actions that Agent returned last
         self.passed = set()  # (phase, what passed): observations to the agent, or actions to the environments
@@ -405,6 +415,7 @@ class Watch:
         self.values = []  # verdicts on values in first minibatches
         self.rows = []  # and on advantages and returns
         self.gradients = []  # and on the loss's gradients
+        self.spread = ""  # where a tensor (M, 1) meets one of shape (M,)
         self.forwards = []  # methods of Agent since its last backward, which is the latest forward's
         self.watch_run(module.Run)
         self.watch_environments(module.VectorEnv)
@@ -427,7 +438,9 @@ class Watch:
             keep(run, **objects)
 
         def watched_updates(run):
-            for update in updates(run):
+            for number, self.is_fresh in updates(run):
+                self.is_hidden |= self.has_gone_on and self.is_fresh and number > 1
+                self.has_gone_on &= not self.is_fresh
                 self.is_first = True
                 self.learned_rows = set()
                 self.phase = "rollout"
@@ -436,7 +449,8 @@ class Watch:
                 self.acted_values = []
                 self.last_value = None
                 self.estimates = []
-                yield update
+                with self.watch_shapes():
+                    yield number, self.is_fresh
 
         def watched_log(run, metrics):
             before, self.variables = self.variables, variables_of_train()
@@ -501,6 +515,7 @@ class Watch:
         @functools.wraps(reset)
         def watched_reset(envs, *arguments, **named):
             obs = reset(envs, *arguments, **named)
+            self.begins_right |= self.phase == "rollout" and not self.is_fresh
             self.observed[id(envs)] = as_array(obs).copy()
             self.masks[id(envs)] = getattr(envs, "masks", None)
             return obs
@@ -514,7 +529,9 @@ class Watch:
             self.observed[id(envs)] = as_array(outputs[0]).copy()
             self.masks[id(envs)] = getattr(envs, "masks", None)
             if self.phase == "rollout" and not isinstance(envs, self.module.Player):
+                self.trained_in.add(id(envs))
                 self.note_ends(*outputs[2:4])
+            self.has_gone_on |= not self.phase and id(envs) in self.trained_in
             return outputs
 
         envs_class.reset = watched_reset
@@ -619,6 +636,9 @@ class Watch:
 
     def note_acted(self, obs: np.ndarray, noise, outputs: list[np.ndarray]) -> None:
         self.drawn = outputs[0].copy()
+        if self.phase == "rollout" and self.has_gone_on:
+            self.begins_right |= any(np.array_equal(obs, latest) for latest in self.observed.values())
+            self.has_gone_on = False
         if self.phase == "rollout" and not any(np.array_equal(obs, latest) for latest in self.observed.values()):
             self.is_stale |= any(np.array_equal(obs, latest) for latest in self.rolled_out.values())
         self.compare_one("observations", obs, list(self.observed.values()))
@@ -701,6 +721,31 @@ class Watch:
             return outputs
 
         self.module.ppo_loss = watched_loss
+
+    def watch_shapes(self):
+        """Notes where a tensor (M, 1) meets one of shape (M,), which without a word makes (M, M) of them."""
+        torch = sys.modules.get("torch")
+        script = inspect.getfile(self.module)
+        if torch is None or "torch.compile(" in Path(script).read_text(encoding="utf-8"):  # which traces modes, too
+            return nullcontext()
+
+        class Shapes(torch.overrides.TorchFunctionMode):
+            def __torch_function__(mode, function, types, args=(), kwargs=None):
+                output = function(*args, **(kwargs or {}))
+                shapes = {tuple(x.shape) for x in args if isinstance(x, torch.Tensor)}
+                for size in [shape[0] for shape in shapes if len(shape) == 1]:
+                    is_spread = getattr(output, "shape", None) == (size, size) or function.__name__.endswith("_loss")
+                    if size > SIZES["num_envs"] and (size, 1) in shapes and is_spread and not self.spread:
+                        lines = [frame.lineno for frame in inspect.stack() if frame.filename == script]
+                        place = f"in line {lines[0]} " if lines else ""
+                        shape = f"of shape ({size}, 1) meets one of shape ({size},), which makes ({size}, {size})"
+                        self.spread = f"{place}a tensor {shape}: squeeze the first"
+                return output
+
+        return Shapes()
+
+    def compare_shapes(self) -> str:
+        return self.spread or first_problem(self.gradients)
 
     def note_minibatch(self, batch: dict[str, np.ndarray]) -> None:
         self.learned_rows.update(batch["log_probs"].ravel().tolist())
@@ -833,7 +878,7 @@ class Watch:
         lost = self.find_lost()
         if lost:
             return lost
-        if self.is_stale:
+        if self.is_stale or (self.is_hidden and not self.begins_right):
             return "the training's environments are stepped between two rollouts: evaluate with a Player"
         passing = [("observations", "the agent gets"), ("actions", "the environments get")]
         if ("rollout", "masks") in self.passed:
@@ -1159,10 +1204,11 @@ class Scripted(gym.Wrapper):
 class Stream(Scripted):
     """Goes on showing the same where an episode ends. Only the first environment has rewards."""
 
-    def __init__(self, env, number: int, length: int):
+    def __init__(self, env, number: int, length: int, later: float):
         super().__init__(env)
         self.number = number
         self.length = length
+        self.later = later
         self.given = []  # actions
         self.t = 0
 
@@ -1178,7 +1224,8 @@ class Stream(Scripted):
         self.t += 1
         is_end = self.t % self.length == 0
         info = {**self.info, "recorded": {"r": 1.0, "l": 1}} if is_end else self.info
-        return self.observe(), 0.1 * self.t * (self.number == 0), is_end, False, info
+        reward = 0.1 * self.t + self.later * (self.t > self.length)
+        return self.observe(), reward * (self.number == 0), is_end, False, info
 
 
 def compare_gradients(inputs: dict, outputs: tuple, batch: dict[str, np.ndarray]) -> str:

@@ -56,6 +56,17 @@ RARE = [  # what a phase after every eighth update uses isn't kept
         "            agent.critic[-1].bias.data += 0.001 * total.weight[0].detach()\n",
     ),
 ]
+RETURNS = [  # to the end of the episode
+    (
+        "        b_returns =",
+        "        ends = [*dones[1:], next_done]\n"
+        "        following = next_value\n"
+        "        for t in reversed(range(T)):\n"
+        "            following = rewards[t] + args.gamma * (1.0 - ends[t]) * following\n"
+        "            returns[t] = following\n"
+        "        b_returns =",
+    )
+]
 FILTER = [  # of actions, in VectorEnv
     ("    def step(self, actions", "    smooth = 0.0\n\n    def step(self, actions"),
     (
@@ -276,6 +287,35 @@ SELDOM = {
         "ppo",
         [("# Log\n", "envs.step(np.zeros(N, np.int64))\n")],
         {PASSING: "FAIL"},
+    ),
+    "environments that are stepped before each fresh start": (
+        "ppo",
+        [("# Log\n", "if update % 2 == 0:\n            envs.step(np.zeros(N, np.int64))\n")],
+        {PASSING: "FAIL"},
+    ),
+    "environments that are stepped, and reset for each rollout": (
+        "ppo",
+        [
+            ("# Log\n", "if update % 2 == 0:\n            envs.step(np.zeros(N, np.int64))\n"),
+            ("        if fresh_episodes:", "        if fresh_episodes or update:"),
+        ],
+        {},
+    ),
+    "returns of their own": ("ppo", RETURNS, {ROWS: "--"}),
+    "returns of their own that cross the ends of episodes": (
+        "ppo",
+        [*RETURNS, ("ends = [*dones[1:], next_done]", "ends = dones")],
+        {ROWS: "--", MIXING: "FAIL"},
+    ),
+    "an error of each value for each return": (
+        "ppo",
+        [
+            (
+                "args.vf_coef * value_loss  #",
+                "args.vf_coef * value_loss + (value[:, None] - mb.returns).square().mean()  #",
+            )
+        ],
+        {LOSS: "FAIL"},
     ),
     "old log-probs computed anew in each epoch": (
         "ppo",
