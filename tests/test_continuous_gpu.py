@@ -93,6 +93,16 @@ def test_the_pendulum_is_gymnasiums_step_by_step():
     assert limits == 8
 
 
+def test_the_pendulum_begins_where_gymnasiums_does():
+    torch.manual_seed(1)
+    envs = ppo.Pendulum(5000, "cpu")
+    envs.reset(1)
+    for numbers, limit in ((envs.angle, np.pi), (envs.velocity, 1.0)):  # both uniform
+        assert abs(numbers.mean()) < 0.05 * limit
+        assert numbers.std().item() == pytest.approx(limit / np.sqrt(3), rel=0.05)
+        assert -limit <= numbers.min() and numbers.max() <= limit
+
+
 def test_swing_up_moves_as_cartpole_does():
     torch.manual_seed(2)
     envs = swing_up.SwingUp(32, "cpu")
@@ -326,6 +336,15 @@ def test_rewards_are_scaled_by_its_parents_statistics_at_the_end_of_the_rollout(
             sums *= 1 - ends[t]
         np.testing.assert_allclose(envs.return_statistics.var, statistics.var, rtol=1e-5)
         np.testing.assert_allclose(scaled, rewards / np.sqrt(statistics.var + 1e-8), rtol=1e-4)
+
+
+def test_values_at_time_limits_are_added_to_rewards_that_are_scaled_already(spy):
+    scaling = spy(ppo.VectorEnv, "scale_rewards")
+    crossing = spy(ppo, "cross_time_limits")
+    estimating = spy(ppo, "compute_gae")
+    train()
+    for scaled, crossed, estimated in zip(scaling, crossing, estimating, strict=True):
+        assert np.array_equal(crossed.rewards, scaled.result) and np.array_equal(estimated.rewards, crossed.result)
 
 
 # ------------------------------------------------------------------------------------------------------ What is its own
