@@ -186,9 +186,17 @@ def try_gae(module) -> str:
     if not hasattr(module, "compute_gae"):
         raise NotCompared("there is no compute_gae")
     parameters = inspect.signature(module.compute_gae).parameters.values()
-    others = [x.name for x in parameters if x.default is x.empty][7:]  # an edit's own, of which 1 may change nothing
+    names = [x.name for x in parameters if x.default is x.empty]
+    usual = ["rewards", "values", "dones", "next_value", "next_done", "gamma", "gae_lambda"]
+    if not set(usual) <= set(names):
+        usual = names[:7]
+    others = [name for name in names if name not in usual]  # an edit's own, of which 1 may change nothing
+
+    def compute_gae(*inputs):
+        return module.compute_gae(**dict(zip([*usual, *others], inputs)))
+
     inputs = [rewards, values, dones, next_value, ends[-1], 0.9, 0.8, *[np.ones_like(rewards) for _ in others]]
-    outputs = call_with_arrays(module.compute_gae, inputs)
+    outputs = call_with_arrays(compute_gae, inputs)
     expected = np.zeros((5, 2))
     for n in range(2):
         advantage = 0.0
@@ -201,11 +209,11 @@ def try_gae(module) -> str:
     if advantages.shape == returns.shape == (5, 2):
         if np.abs(advantages - expected).max() < 1e-4 and np.abs(returns - advantages - values).max() < 1e-4:
             return ""
-        if not mixes(module.compute_gae, inputs) and (others or np.abs(returns - advantages - values).max() < 1e-4):
+        if not mixes(compute_gae, inputs) and (others or np.abs(returns - advantages - values).max() < 1e-4):
             differs = f"with ones for {', '.join(others)}, it" if others else "it"
             raise NotCompared(f"{differs} isn't GAE; right only if your edit estimates advantages in another way")
     return (
-        f"{mixes(module.compute_gae, inputs)}advantages of 5 steps in 2 environments are {in_text(advantages)} "
+        f"{mixes(compute_gae, inputs)}advantages of 5 steps in 2 environments are {in_text(advantages)} "
         f"instead of {in_text(expected)}, and returns are {in_text(returns)}"
     )
 

@@ -338,13 +338,14 @@ def test_rewards_are_scaled_by_its_parents_statistics_at_the_end_of_the_rollout(
         np.testing.assert_allclose(scaled, rewards / np.sqrt(statistics.var + 1e-8), rtol=1e-4)
 
 
-def test_values_at_time_limits_are_added_to_rewards_that_are_scaled_already(spy):
+def test_rewards_are_scaled_by_ends_and_then_get_the_values_at_time_limits(spy):
     scaling = spy(ppo.VectorEnv, "scale_rewards")
     crossing = spy(ppo, "cross_time_limits")
     estimating = spy(ppo, "compute_gae")
     train()
     for scaled, crossed, estimated in zip(scaling, crossing, estimating, strict=True):
         assert np.array_equal(crossed.rewards, scaled.result) and np.array_equal(estimated.rewards, crossed.result)
+        assert np.array_equal(scaled.ends, [*estimated.dones[1:], estimated.next_done])
 
 
 # ------------------------------------------------------------------------------------------------------ What is its own

@@ -797,6 +797,22 @@ def test_advantages_that_cross_ends_or_mix_environments_are_named(change, says):
     assert said.startswith(says) and bool(said) == bool(says)
 
 
+@pytest.mark.parametrize("carries_on", [True, False])
+def test_a_time_limit_among_the_arguments_may_not_join_two_episodes(carries_on):
+    def compute_gae(rewards, values, dones, truncations, last_values, next_value, next_done, gamma, gae_lambda):
+        ends = np.concatenate([dones[1:], next_done[None]])
+        rewards = rewards + gamma * truncations * ends * (0 if carries_on else last_values)
+        keep = truncations.max() if carries_on else 0.0
+        return estimate(rewards, values, dones, next_value, next_done, gamma, gae_lambda, keep=keep)
+
+    try:
+        said = check_edit.try_gae(SimpleNamespace(compute_gae=compute_gae))
+    except check_edit.NotCompared as reason:
+        said = f"not compared: {reason}"
+    says = "what follows in environment 0" if carries_on else "not compared: with ones for truncations, last_values"
+    assert said.startswith(says)
+
+
 def test_another_estimate_that_keeps_to_its_episode_is_not_compared():
     def half_the_lambda(rewards, values, dones, next_value, next_done, gamma, gae_lambda):
         return estimate(rewards, values, dones, next_value, next_done, gamma, gae_lambda / 2)
