@@ -111,7 +111,7 @@ def test_it_trains_as_the_parent_to_the_bit(in_tmp_path, options):
     assert_same_logs(one, other)
 
 
-def test_it_plays_as_the_parent_and_draws_each_decision(in_tmp_path, monkeypatch):
+def test_it_plays_as_the_parent_and_draws_each_decision(in_tmp_path, monkeypatch, spy):
     options = {"losses": (60, 120), "lives": 2, "pay": lambda k: 5.0 * (k in (50, 90))}
     monkeypatch.setattr(gym.registry["FakeAtari-v0"], "kwargs", options)
     folder = ppo.main(ppo.Args(**TINY | {"env_id": "FakeAtari-v0", "capture_video": False}))
@@ -125,7 +125,9 @@ def test_it_plays_as_the_parent_and_draws_each_decision(in_tmp_path, monkeypatch
         return original(game, frames, names, probabilities, chosen, history)
 
     monkeypatch.setattr(ppo, "draw_policy", spied)
+    stepped = spy(player, "step")
     game = ppo.play(player, 1, in_tmp_path / "game.mp4")
+    assert [call.actions.tolist() for call in stepped] == [[chosen] for _, _, _, chosen, *_ in drawn]
     assert game == ppo_atari.play(parent, 1)
     length = len(drawn)
     assert length < game["l"] and game["r"] == 10.0  # without its no-ops and openings
