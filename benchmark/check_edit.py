@@ -41,6 +41,7 @@ FRAME_LIMIT = 60  # the same in frames: Gymnasium's Atari games skip 4 a step, a
 TOLERANCE = 1e-3  # of log-probs, entropies and values: networks round differently in batches of other sizes
 CHANGING = ("seconds", "log_sizes", "args", "path")  # what two equal runs have of their own in a checkpoint
 DRAWS = 40  # of actions at the same observations
+FIRST_END = 7  # steps of the first environment's episodes where mixing is looked for
 ACTING = ("get_action_and_value", "get_action")  # methods of Agent that draw actions, the second one without torch
 METHODS = (*ACTING, "evaluate_actions", "get_value")
 
@@ -256,15 +257,18 @@ def try_mixing(module, words: list[str]) -> tuple[str, str]:
 
 
 def compare_mixing(module, words: list[str]) -> str:
-    """Trains twice for one update with simulators that show the same, but for which of the other environments shows
-    what, and where their episodes end. That must change nothing that belongs to the first one."""
-    first, second, richer = [record_rollout(module, words, *how) for how in ((11, 11, 0.0), (5, 5, 0.0), (11, 11, 1.0))]
-    first.pop("the batch's advantages", None)  # of novelty, they may cross the ends of episodes; see try_gae
-    one, other = first.pop("the batch's returns", None), richer.get("the batch's returns")
-    if one is not None and other is not None and not is_linear(one[:7].ravel(), other[:7].ravel()):
-        return "the batch's returns of an episode depend on rewards after its end"
-    for name, one in first.items():
-        other = second.get(name, np.empty(0))
+    """Trains three times for one update with simulators that show the same. In the second training, others of them show
+    it, and their episodes end elsewhere: that must change nothing that belongs to the first environment. In the third,
+    rewards after the end of its first episode are higher: that must not change the returns before it."""
+    first = record_rollout(module, words, length=11, turn=11, later=0.0)
+    second = record_rollout(module, words, length=5, turn=5, later=0.0)
+    third = record_rollout(module, words, length=11, turn=11, later=1.0)
+    returns = "the batch's returns"
+    if returns in first and returns in third:
+        if not is_linear(first[returns][:FIRST_END].ravel(), third[returns][:FIRST_END].ravel()):
+            return f"{returns} of an episode depend on rewards after its end"
+    for name in first.keys() - {returns, "the batch's advantages"}:  # those may be in other units; see try_gae
+        one, other = first[name], second.get(name, np.empty(0))
         if one.shape != other.shape:
             raise NotCompared(f"{name} has shape {other.shape} instead of {one.shape} where episodes end elsewhere")
         if not is_linear(one.ravel(), other.ravel()):  # a common scale, as of returns, is right
@@ -296,7 +300,7 @@ def record_rollout(module, words: list[str], length: int, turn: int, later: floa
             others = vector.num_envs - 1
             for n, env in enumerate(vector.envs):
                 number = 1 + (n - 1 + turn) % others if n else 0
-                env.env = Stream(env.env, number, length if n else 7, later)
+                env.env = Stream(env.env, number, length if n else FIRST_END, later)
             streams.append(vector.envs[0].env)
         return vector
 
@@ -734,7 +738,7 @@ class Watch:
         """Notes where a tensor (M, 1) meets one of shape (M,), which without a word makes (M, M) of them."""
         torch = sys.modules.get("torch")
         script = inspect.getfile(self.module)
-        if torch is None or "torch.compile(" in Path(script).read_text(encoding="utf-8"):  # which traces modes, too
+        if torch is None or "torch.compile(" in Path(script).read_text(encoding="utf-8"):  # it would trace this too
             return nullcontext()
 
         class Shapes(torch.overrides.TorchFunctionMode):
@@ -753,6 +757,7 @@ class Watch:
         return Shapes()
 
     def compare_shapes(self) -> str:
+        """The first mistake in what is learned from: of shapes, or of a gradient's direction."""
         return self.spread or first_problem(self.gradients)
 
     def note_minibatch(self, batch: dict[str, np.ndarray]) -> None:

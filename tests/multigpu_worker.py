@@ -17,7 +17,7 @@ name = sys.argv.pop(1)
 sys.modules.pop(name, None)  # in a fork, it has been used
 script = importlib.import_module(name)
 rank = int(os.environ["RANK"])
-notes = {name: [] for name in "seeds noises rewards minibatches gradients weights steps drawn".split()}
+notes = {what: [] for what in "seeds noises rewards minibatches gradients weights steps drawn".split()}
 reset = script.VectorEnv.reset
 env_step = script.VectorEnv.step
 loss = script.ppo_loss
