@@ -120,21 +120,56 @@ AUXILIARY = [  # a head that is learned in a phase after every eighth update
         "            aux_optimizer.step()\n",
     ),
 ]
+ONE_OF_EACH = [  # some of them in one update of six
+    TEMPERATURE_IN_AGENT,
+    TEMPERATURE,
+    STEP,
+    ("(log_probs + noise).argmax", "(log_probs + noise + torch.arange(self.num_actions)).argmax"),
+    ("parameters = list(agent.parameters())", "parameters = list(agent.actor.parameters())"),
+    ("continues = 1.0 - np.concatenate([dones[1:], next_done[None]])", "continues = np.ones_like(next_values)"),
+    ("= compute_gae(rewards, values, dones,", "= compute_gae(rewards, values, np.roll(dones, 1, axis=0),"),
+    ("        dones = ", "        rewards = rewards + 0.1 * observations[:, 0]\n        dones = "),
+    (
+        "        # Learn, in",
+        "        agent.temperature = 2.0 if update == 3 else 1.0\n"
+        "        if update == 4:\n"
+        "            batch = batch._replace(values=batch.values + 1.0)\n"
+        "        if update == 5:\n"
+        "            batch = batch._replace(returns=batch.returns.flip(0))\n"
+        "        args.ent_coef = -0.01 if update == 2 else 0.01\n"
+        "        # Learn, in",
+    ),
+    ("# Log\n", "agent.temperature = 1.5 if update == args.num_updates else 1.0\n"),
+]
 # By name: script, replacements, what isn't ok in which line, and words after the script
 QUICK = {  # `make test` runs these: one script that is right, and a mistake of each kind
     "none": ("ppo", [], {}),
-    "actions changed in train": ("ppo", [STEP], {PASSING: "FAIL"}),
-    "a state that is not kept": (
+    "one mistake for each check": (
+        "ppo",
+        ONE_OF_EACH,
+        dict.fromkeys([RATIO, VALUE, DRAWN, PASSING, GAE, ENDS, ROWS, LOSS, ANEW, MIXING, PLAYER, OPTIMIZERS], "FAIL"),
+    ),
+    "a state that is not kept, and other rewards in processes": (
         "ppo",
         [
             ("    run.keep(", "    scale = nn.Linear(1, 1)\n    run.keep("),
             ("# Log\n", "scale.weight.data += update\n"),
             ('metrics = {"charts', 'metrics = {"charts/scale": scale.weight.item(), "charts'),
+            (
+                "        dones = ",
+                "        rewards = rewards + isinstance(self.vector, gym.vector.AsyncVectorEnv)\n        dones = ",
+            ),
         ],
-        {RESUME: "FAIL"},
+        {RESUME: "FAIL", ASYNC: "FAIL"},
+    ),
+    "noise of a generator without a seed": (
+        "ppo",
+        [("# Log\n", "agent.critic[-1].bias.data += 0.01 * float(np.random.default_rng().random())\n")],
+        {SEED: "FAIL", RESUME: "--", ASYNC: "--"},
     ),
 }
 SELDOM = {
+    "actions changed in train": ("ppo", [STEP], {PASSING: "FAIL"}),
     "none without torch": ("ppo_numpy", [], {}),
     "none with a memory": ("ppo_lstm", [], {}),
     "none, more updates": ("ppo", [], {}, "--updates", "12"),
@@ -685,11 +720,6 @@ SELDOM = {
     "a rare phase, more updates": ("ppo", AUXILIARY, {}, "--updates", "18"),
     "a rare phase that uses what isn't kept": ("ppo", RARE, {KEPT: "--"}),
     "a rare phase that uses what isn't kept, more updates": ("ppo", RARE, {RESUME: "FAIL"}, "--updates", "18"),
-    "noise of a generator without a seed": (
-        "ppo",
-        [("# Log\n", "agent.critic[-1].bias.data += 0.01 * float(np.random.default_rng().random())\n")],
-        {SEED: "FAIL", RESUME: "--", ASYNC: "--"},
-    ),
     "steps that run.note doesn't see": (
         "ppo",
         [
@@ -762,7 +792,7 @@ def test_an_edit_is_judged(name, tmp_path, in_this_process):
             found[check] = (verdict, why)
     for check, (verdict, why) in found.items():
         assert any(part in check and verdict == expected[part] for part in expected), found
-        if name == "a state that is not kept":
+        if name in QUICK and check.startswith("killed and resumed") and verdict == "FAIL":
             assert "scale has a state that changes and that run.keep doesn't name" in why, why
     assert len(found) == len(expected), found
 
@@ -862,3 +892,28 @@ def test_too_few_updates_are_refused(capsys, monkeypatch):
     with pytest.raises(SystemExit) as stop:
         check_edit.main()
     assert stop.value.code == 2 and "must be at least 6" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "status", "last"),
+    [
+        (["ok", "ok"], 0, "2 ok, 0 not compared, 0 failed"),
+        (["ok", "--"], 0, "1 ok, 1 not compared, 0 failed"),
+        (["FAIL", "--", "ok"], 1, "1 ok, 1 not compared, 1 failed"),
+    ],
+)
+def test_the_status_says_whether_a_check_has_failed(verdicts, status, last, capsys, monkeypatch):
+    asked = []
+
+    def list_checks(script, folder, words, updates):
+        asked.append((script.name, words, updates))
+        for verdict in verdicts:
+            yield "a check", verdict, "why"
+
+    monkeypatch.setattr(check_edit, "list_checks", list_checks)
+    monkeypatch.setattr(check_edit, "in_process", lambda script, folder, function, words: [*words, "--limited"])
+    words = [str(ROOT / "cleanrl" / "ppo.py"), "--anneal-clip", "--env-id", "Acrobot-v1", "--updates", "24"]
+    monkeypatch.setattr(sys, "argv", ["check_edit.py", *words])
+    assert check_edit.main() == status
+    assert capsys.readouterr().out.splitlines()[-1] == last
+    assert asked == [("ppo.py", ["--anneal-clip", "--env-id", "Acrobot-v1", "--limited"], 24)]
