@@ -1,5 +1,6 @@
 """benchmark/ablate.py and docs/build/ablation_tables.py: diffs apply and do what flags do, and runs become tables."""
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import gymnasium as gym
 import intervals
 import kept as tables
 import numpy as np
+import pages
 import ppo
 import pytest
 import torch
@@ -58,6 +60,13 @@ def test_a_diff_that_no_longer_fits_is_named(monkeypatch, tmp_path):
     (tmp_path / "core-3.diff").write_text(diff.replace("eps=1e-5", "eps=1e-6"))
     monkeypatch.setattr(ablate, "ABLATIONS", tmp_path)
     with pytest.raises(UserError, match=r"are in ppo\.py 0 times; make it anew"):
+        ablate.changed(ABLATIONS["core-3"], "ppo")
+    (tmp_path / "core-3.diff").write_text(diff)
+    twice = 2 * (ROOT / "cleanrl" / "ppo.py").read_text()
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "ppo.py").write_text(twice)
+    monkeypatch.setattr(ablate, "ROOT", tmp_path)
+    with pytest.raises(UserError, match=r"are in ppo\.py 2 times; make it anew"):
         ablate.changed(ABLATIONS["core-3"], "ppo")
 
 
@@ -142,6 +151,22 @@ def ablate_here(tool_here, tmp_path, monkeypatch):
     return call
 
 
+def test_runs_are_made_environment_by_environment_and_there_seed_by_seed(in_tmp_path):
+    only = ["core-3", "core-1-one-env", "plus-1"]
+    suite = ablate.chosen(ablate.Args("run", only=only, env_ids=["Acrobot-v1", "CartPole-v1"], num_seeds=2))
+    jobs = ablate.make_jobs(suite, anew=True)
+    places = [(env_id, seed) for env_id in ("Acrobot-v1", "CartPole-v1") for seed in (1, 2)]
+    expected = [(*place, name) for place in places for name in ("untouched", *only)]
+    assert [(job.env_id, job.seed, job.point) for job in jobs] == expected
+    untouched, diff, flag, on = jobs[:4]
+    scripts = ["ppo_numpy", "ppo_numpy-without-core-3", "ppo_numpy", "ppo_numpy"]
+    assert [job.script.stem for job in jobs[:4]] == scripts
+    assert diff.script.read_text() == ablate.changed(ABLATIONS["core-3"], "ppo_numpy")
+    assert flag.arguments["exp_name"] == "ppo_numpy-without-core-1-one-env"
+    assert (untouched.arguments["num_envs"], flag.arguments["num_envs"]) == (4, 1)
+    assert on.arguments["exp_name"] == "ppo_numpy-with-plus-1" and on.arguments["bootstrap_truncated"]
+
+
 def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     words = ["--env-ids", "CartPole-v1", "--num-seeds", "5", "--only", "core-3"]
     stdout, _ = ablate_here("run", *words, "--workers", "2")
@@ -162,7 +187,11 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     monkeypatch.setattr(ablate, "ROOT", tmp_path / "edited")
     for added in (10, 0):
         assert f"{added} runs added" in ablate_here("keep", *words)[0]
-    assert {run.ablation["base"] for run in tables.kept_runs("ablations", tmp_path / "results")} == {version(ran)}
+    of_ablations = tables.kept_runs("ablations", tmp_path / "results")
+    assert {run.ablation["base"] for run in of_ablations} == {version(ran)}
+    untouched = {run.seed: run.name for run in of_ablations if not run.ablation["name"]}
+    changed = [run for run in of_ablations if run.ablation["name"]]
+    assert len(changed) == 5 and all(run.ablation["beside"] == untouched[run.seed] for run in changed)
     kept = tables.read_runs(tmp_path / "results")
     assert len(kept) == 10 and set(kept["script"]) == {"ppo_numpy"}
     assert str(tmp_path) not in kept.to_json() and str(ROOT) not in kept.to_json()
@@ -176,13 +205,17 @@ def test_from_runs_to_pages(ablate_here, tmp_path, monkeypatch):
     assert (tmp_path / "results" / "ablations_core.svg").stat().st_size > 1000
 
 
-def test_ones_own_runs_are_reported_beside_the_untouched_script(ablate_here):
+def test_ones_own_runs_are_reported_beside_the_untouched_script(ablate_here, tmp_path):
     words = ["--env-ids", "CartPole-v1", "--num-seeds", "1", "--only", "core-3", "--total-timesteps", "2048"]
     ablate_here("run", *words)
+    configs = [json.loads(path.read_text()) for path in tmp_path.glob("runs/ablations/runs/*/config.json")]
+    assert [config["arguments"]["total_timesteps"] for config in configs] == [2048, 2048]  # not the suite's
     stdout, _ = ablate_here("report", *words)
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in stdout.splitlines() if line.startswith("│")]
     assert [row[:2] for row in rows] == [["CartPole-v1", "untouched"], ["CartPole-v1", "core-3, ε = 1e-8"]]
     assert float(rows[1][-1].replace("−", "-")) == pytest.approx(float(rows[1][2]) - float(rows[0][2]), abs=0.011)
+    words[1] = "Acrobot-v1"
+    assert "in no environment has a run of the untouched" in ablate_here("report", *words, status=1)[1]
 
 
 def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
@@ -201,6 +234,7 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
     ablate_here("run", *words, status=1)
     stdout, _ = ablate_here("keep", *words)
     assert "1 runs added" in stdout and "left out: 1 diverged; --broken" in stdout
+    assert "core-3, ε = 1e-8" in ablate_here("report", *words)[0]  # what it had until then counts
     stdout, _ = ablate_here("keep", *words, "--broken")
     assert "1 runs added" in stdout and "left out" not in stdout
     ablation_tables.report()
@@ -208,7 +242,7 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
     (row,) = [x for x in page.split("### CartPole-v1")[1].split("### ")[0].splitlines() if x.startswith("| [core-3]")]
     assert "1, 1 diverged from step" in row
     (until,) = ablation_tables.load()["core"]["CartPole-v1"]["core-3"].runs
-    assert until.steps[-1] <= until.stopped_at < 8192
+    assert until.steps[-1] == until.stopped_at < 8192
     assert until.result == until.returns[-100:].mean()
 
 
@@ -218,6 +252,7 @@ def test_what_is_kept_of_a_run_that_broke(ablate_here, tmp_path, monkeypatch):
         (["run", "--suite", "cor"], "--suite cor: there is none of this name; there are core, continuous"),
         (["run", "--only", "core-99"], "core-99: not in the suite"),
         (["run", "--workers", "0"], "--num-seeds and --workers: must be 1 or more"),
+        (["run", "--num-seeds", "0"], "--num-seeds and --workers: must be 1 or more"),
         (["status", "--env-ids", "Foo-v0"], "Foo-v0: not in the suite, which has CartPole-v1"),
         (["status"], "runs/ablations: holds no runs; make them by"),
     ],
@@ -307,12 +342,76 @@ def test_words_for_differences():
     assert found == ["better", "worse", "no difference seen", ""]
 
 
+WORSE = np.array([-5.0, -6.0, -7.0, -8.0, -9.0])
+ALIKE = np.array([-2.0, -1.0, 0.0, 1.0, 3.0])
+
+
+def test_a_picture_has_dots_for_the_last_episodes_and_rings_for_the_area_with_their_intervals():
+    _, (axis, wide) = pages.pictures().subplots(1, 2)
+    few = np.array([1.0, 2.0])
+    cells = [ablation_tables.Cell([], [], WORSE, ALIKE), None, ablation_tables.Cell([], [], few, -WORSE)]
+    ablation_tables.draw_column(axis, cells)
+    found = []
+    for interval, dot in zip(axis.lines[1::2], axis.lines[2::2]):
+        ends = (*interval.get_xdata(), *dot.get_xdata(), *dot.get_ydata())
+        found.append([dot.get_color(), interval.get_color(), dot.get_fillstyle(), *ends])
+    expected = []
+    for differences, color, style, y in (
+        (WORSE, "tab:red", "full", -0.15),
+        (ALIKE, "#808080", "none", 0.15),
+        (few, "#808080", "full", 1.85),
+        (-WORSE, "tab:blue", "none", 2.15),
+    ):
+        mean, low, high = intervals.mean_interval(differences)
+        if differences is few:
+            low = high = mean
+        expected.append([color, color, style, low, high, mean, y])
+    assert found == expected
+    assert axis.get_xscale() == "linear"
+    ablation_tables.draw_column(wide, [*cells, ablation_tables.Cell([], [], 1000 * WORSE, ALIKE)])
+    assert wide.get_xscale() == "symlog" and wide.get_xlim()[0] < -9000
+
+
+def test_a_row_of_a_picture_has_the_name_of_its_ablation(monkeypatch, tmp_path):
+    figures = []
+    columns = []
+    monkeypatch.setattr(ablation_tables, "save_picture", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(ablation_tables, "draw_column", lambda axis, cells: columns.append(cells))
+    clip, epsilon, whole = (ablation_tables.Cell([None] * seeds, [], WORSE, WORSE) for seeds in (5, 5, 7))
+    suite = {"cue:Cue-v0": {"core-8": clip, "core-3": epsilon}, "Acrobot-v1": {"core-7": whole, "core-3": epsilon}}
+    ablation_tables.forest(suite, tmp_path / "forest.svg")
+    left, right = figures[0].axes
+    assert [axis.get_title() for axis in (left, right)] == ["Cue-v0, 5 seeds", "Acrobot-v1, 5 to 7 seeds"]
+    labels = [f"{name}  {ABLATIONS[name].title}" for name in ("core-3", "core-7", "core-8")]
+    assert [label.get_text() for label in left.get_yticklabels()] == labels
+    assert columns == [[epsilon, None, clip], [epsilon, whole, None]]
+    assert left.get_ylim() == (2.5, -0.5)  # the first one above
+
+
+def empty_blocks(page, kind):
+    """Leaves nothing in a page's blocks of this kind, so that each must be filled."""
+    kept = []
+    is_inside = False
+    for line in page.read_text().splitlines():
+        if line == f"<!-- end of {kind} -->":
+            is_inside = False
+        if not is_inside:
+            kept.append(f"{line}\n")
+        if line.startswith(f"<!-- {kind} "):
+            is_inside = True
+    page.write_text("".join(kept))
+
+
 def test_the_committed_page_is_what_the_kept_runs_say(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("videos", "images"))
     (tmp_path / "results").symlink_to(ROOT / "benchmark" / "results")
     monkeypatch.setattr(ablation_tables, "DOCS", tmp_path / "docs")
-    monkeypatch.setattr(ablation_tables, "forest", lambda suite, path: None)
+    drawn = []
+    monkeypatch.setattr(ablation_tables, "forest", lambda suite, path: drawn.append(path.name))
+    for name, kind in (("ablations.md", "ablations"), ("details.md", "worth")):
+        empty_blocks(tmp_path / "docs" / name, kind)
     ablation_tables.report()
+    assert drawn == [f"ablations_{name}.svg" for name in SUITES]
     for name in ("ablations.md", "details.md"):
         page = (ROOT / "docs" / name).read_text()
         assert (tmp_path / "docs" / name).read_text() == page, f"{name}: run `python docs/build/ablation_tables.py`"

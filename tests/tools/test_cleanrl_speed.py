@@ -1,17 +1,27 @@
-"""Speeds of this repository's scripts and CleanRL's, in turns."""
+"""Speeds of this repository's scripts in turns with CleanRL's, and on Pendulum with other libraries'."""
 
 import json
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import cleanrl_speed
 import pytest
+import simulator_speed
+import torch
 from command_line import UserError
-from runs import ROOT
+from fake_runs import make_run
+from gymnasium.envs.classic_control import PendulumEnv
+from runs import ROOT, release
 
-THEIRS = """import sys
+THEIRS = """import os, sys
+import cleanrl_utils
+variables = os.environ["OMP_NUM_THREADS"], os.environ["CUDA_VISIBLE_DEVICES"]
+has_all = sys.argv[1:] == {arguments} and variables == ("1", "") and __name__ == "__main__"
 print("SPS: 50")
-print("SPS:", 100 if sys.argv[1:] == {arguments} else 0)
+print("SPS:", 100 if has_all else 0)
 """
 
 
@@ -22,16 +32,37 @@ def args(tmp_path, monkeypatch) -> cleanrl_speed.Args:
     script = tmp_path / "cleanrl" / "ppo.py"
     script.parent.mkdir()
     script.write_text(THEIRS.format(arguments=arguments))
+    (tmp_path / "cleanrl_utils.py").touch()
     python = Path(sys.executable)
     return cleanrl_speed.Args(cleanrl=tmp_path, python=python, only=("ppo",), rounds=2, output=tmp_path / "speed.json")
 
 
 def test_both_train_in_turns_with_the_same_arguments(args, capsys):
     cleanrl_speed.main(args)
-    speeds = json.loads(args.output.read_text("utf-8"))["scripts"]["ppo"]
+    measured = json.loads(args.output.read_text("utf-8"))
+    assert (measured["cleanrl"], measured["release"]) == ("", release())  # CleanRL's commit: its folder is no checkout
+    speeds = measured["scripts"]["ppo"]
     assert speeds["cleanrl"] == [100.0, 100.0]  # the last one it said
     assert len(speeds["ours"]) == 2 and min(speeds["ours"]) > 0
     assert "CartPole-v1" in capsys.readouterr().out
+
+
+def test_a_script_of_theirs_for_atari_finds_its_games(args, monkeypatch):
+    pytest.importorskip("ale_py")
+    (args.cleanrl / "cleanrl" / "ppo.py").rename(args.cleanrl / "cleanrl" / "ppo_atari.py")
+    with (args.cleanrl / "cleanrl" / "ppo_atari.py").open("a") as file:
+        file.write("assert 'ale_py' in sys.modules\n")
+    monkeypatch.setattr(cleanrl_speed, "MEASURED", {"ppo_atari": ("CartPole-v1", 1024)})
+    assert cleanrl_speed.their_speed(args, "ppo_atari") == 100.0
+
+
+def test_our_speed_is_that_of_the_whole_training(monkeypatch):
+    def train(start, script, name, folder):
+        run = make_run(Path(folder) / "runs", [1.0])
+        (run / "metrics.csv").write_text("global_step,charts/SPS\n64,10\n128,30\n192,20\n")
+
+    monkeypatch.setattr(cleanrl_speed, "train", train)
+    assert cleanrl_speed.our_speed("ppo") == 20.0
 
 
 def test_a_table_has_the_ratios_of_the_rounds(monkeypatch):
@@ -47,3 +78,99 @@ def test_a_script_of_theirs_that_breaks_is_one_line(args):
         cleanrl_speed.main(args)
     with pytest.raises(UserError, match="there is no such file"):
         cleanrl_speed.main(cleanrl_speed.Args(cleanrl=ROOT / "docs", python=Path(sys.executable), only=("ppo",)))
+    for wrong in ({"rounds": 0}, {"only": ("ppo", "ppo_procgen")}):
+        with pytest.raises(UserError, match="--only takes ppo, and --rounds 1 or more"):
+            cleanrl_speed.main(replace(args, **wrong))
+
+
+# ----------------------------------------------------------------------------------------------------------- Simulators
+def test_the_first_two_updates_are_not_counted(monkeypatch):
+    """An update takes a second, of which the process has a quarter; the first two take a hundred."""
+    seconds = [0.0, 100.0, 200.0, 201.0, 202.0, 203.0, 204.0]
+    of_process = iter([second / 4 for second in seconds])
+    time = SimpleNamespace(perf_counter=iter(seconds).__next__, process_time=of_process.__next__)
+    monkeypatch.setattr(simulator_speed, "time", time)
+    clock = simulator_speed.Clock(num_envs=10, seconds=3.5)
+    was_last = [clock.mark() for _ in seconds]
+    assert was_last == [False] * 6 + [True]  # 4 s are more than 3.5
+    assert clock.result() == {"steps_per_second": 240.0, "per_cpu_second": 960.0}  # rollouts of 24 steps
+
+
+@pytest.mark.parametrize("library", ["ours", "parent", "sb3"])
+def test_libraries_collect_24_steps_and_learn_5_epochs_of_4_minibatches(library, monkeypatch):
+    """Five updates, the least that are made."""
+    if library == "sb3":
+        pytest.importorskip("stable_baselines3")
+    import ppo_continuous_action_gpu
+
+    calls = Counter()
+
+    def count_steps(owner):
+        step = owner.step
+
+        def counted(self, *words, **options):
+            calls[owner.__name__] += 1
+            return step(self, *words, **options)
+
+        monkeypatch.setattr(owner, "step", counted)
+
+    for owner in (torch.optim.Adam, PendulumEnv, ppo_continuous_action_gpu.VectorEnv):
+        count_steps(owner)
+    clock = simulator_speed.Clock(num_envs=4, seconds=0.0)
+    simulator_speed.MEASURES[library](4, clock)
+    simulated = {"VectorEnv": 5 * 24} if library == "ours" else {"PendulumEnv": 5 * 24 * 4}
+    assert calls == {"Adam": 5 * 5 * 4} | simulated and len(clock.marks) == 6
+
+
+def test_libraries_are_measured_in_turns_and_a_row_has_median_and_range(monkeypatch, capsys):
+    measured = []
+    speeds = iter([1000.0, 10.0, 2000.0, 7000.0, 20.0, 4000.0, 3000.0, 90.0, 9000.0])
+
+    def measure(library, num_envs, seconds):
+        measured.append((num_envs, library))
+        speed = next(speeds)
+        return {"per_cpu_second": speed, "steps_per_second": 2 * speed}
+
+    monkeypatch.setattr(simulator_speed, "measure_in_a_process", measure)
+    args = simulator_speed.Args(only=("ours", "sb3"), num_envs=(1024, 4096), rounds=3)
+    assert simulator_speed.main(args) == 0
+    assert measured == [(1024, "ours"), (1024, "sb3"), (4096, "ours")] * 3  # 4,096 would take sb3 minutes
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert rows[1:] == [
+        "| 1,024 | ours | 3,000 (1,000–7,000) | 6,000 |",
+        "| 1,024 | sb3 | 20 (10–90) | 40 |",
+        "| 4,096 | ours | 4,000 (2,000–9,000) | 8,000 |",
+    ]
+
+
+def test_a_library_that_fails_is_left_out_and_the_status_says_so(monkeypatch, capsys):
+    def measure(library, num_envs, seconds):
+        return None if library == "sb3" else {"per_cpu_second": 5.0, "steps_per_second": 6.0}
+
+    monkeypatch.setattr(simulator_speed, "measure_in_a_process", measure)
+    assert simulator_speed.main(simulator_speed.Args(only=("ours", "sb3"), num_envs=(64,), rounds=1)) == 1
+    printed = capsys.readouterr().out
+    assert "| 64 | ours | 5 (5–5) | 6 |" in printed and "sb3" not in printed
+    assert simulator_speed.main(simulator_speed.Args(only=("ours", "jaxrl"))) == 2
+
+
+def test_a_measurement_is_a_process_of_one_thread(tmp_path, monkeypatch):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, os, sys\nprint('hello')\n"
+        "print(json.dumps([sys.argv[1:], os.environ['OMP_NUM_THREADS'], os.environ['XLA_FLAGS']]))\n"
+        "sys.exit('--fail' in sys.argv)\n"
+    )
+    monkeypatch.setattr(simulator_speed, "__file__", str(program))
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    words, threads, flags = simulator_speed.measure_in_a_process("brax", 64, 2.0)
+    assert words == ["--measure", "brax", "--num-envs", "64", "--seconds", "2.0"]
+    assert threads == "1" and "intra_op_parallelism_threads=1" in flags
+    assert simulator_speed.measure_in_a_process("--fail", 64, 2.0) is None
+
+
+def test_a_process_measures_what_is_typed(monkeypatch, capsys):
+    measures = {"ours": lambda num_envs, clock: {"num_envs": num_envs, "clock": [clock.num_envs, clock.seconds]}}
+    monkeypatch.setattr(simulator_speed, "MEASURES", measures)
+    assert simulator_speed.main(simulator_speed.Args(measure="ours", num_envs=(8,), seconds=3.0)) == 0
+    assert json.loads(capsys.readouterr().out) == {"num_envs": 8, "clock": [8, 3.0]}

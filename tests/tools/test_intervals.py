@@ -65,6 +65,7 @@ def test_few_seeds_or_one_that_is_not_finite_have_no_interval():
     nan = float("nan")
     assert intervals.mean_interval([1, 2, 3, 4, nan])[1:] == (-np.inf, np.inf)
     assert intervals.difference_interval([1] * 5, [2, 3, 4, 5, 6, nan], paired=False)[1:] == (-np.inf, np.inf)
+    assert intervals.difference_interval([2, 3, 4, 5, nan], [1] * 5, paired=False)[1:] == (-np.inf, np.inf)
     assert intervals.mean_interval([1, 2, 3, 4]) == (2.5, -np.inf, np.inf)
     assert intervals.difference_interval([1] * 9, [2] * 4, paired=False) == (1.0, -np.inf, np.inf)
 

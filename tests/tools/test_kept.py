@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import blocks
+import fill
 import kept as tables
 import numpy as np
 import pandas
@@ -42,7 +44,8 @@ def columns(run):
 
 def test_kept_runs_come_back_as_they_were(tmp_path):
     returns = np.random.default_rng(1).normal(size=300).astype("float32")
-    folders = [make_run(tmp_path / "runs", returns + seed, seed=seed) for seed in (1, 2)]
+    paces = {1: 0.02, 2: None}  # the second one's episodes don't have their seconds
+    folders = [make_run(tmp_path / "runs", returns + seed, seed=seed, pace=pace) for seed, pace in paces.items()]
     folders.append(make_run(tmp_path / "runs", [], exp_name="mine", learning_rate=1.0))
     runs = [run_of_folder(folder) for folder in folders]
     runs[2].end = "stopped"
@@ -61,6 +64,7 @@ def test_kept_runs_come_back_as_they_were(tmp_path):
         assert one.release == release()
     row = tables.read_runs(tmp_path).iloc[0]
     assert row["command"] == "python cleanrl/ppo.py --seed 1" and json.loads(row["hardware"])["cores"] == 2
+    assert json.loads(row["versions"]) == runs[0].config["versions"]
     assert kept[runs[2].name].total == 500 and kept[runs[0].name].total == 1000
 
 
@@ -79,6 +83,9 @@ def test_a_seed_is_kept_once_and_what_is_left_out_is_named(tmp_path, capsys):
     copy.end = "whole"  # it went on, and is another run now
     assert tables.append_runs([copy], results=tmp_path) == 1
     assert tables.append_runs([copy], "fp32", tmp_path) == 0  # names are there once in all collections
+    twins = [run_of_folder(make_run(tmp_path / "runs", [1.0], seed=2, number=number)) for number in (1, 2)]
+    assert tables.append_runs(twins, results=tmp_path) == 1  # also if neither was there
+    assert tables.append_runs(twins, "fp32", tmp_path) == 1  # another collection may have it too
 
 
 def test_a_run_whose_row_is_missing_is_kept_again_whole_and_in_order(tmp_path):
@@ -149,6 +156,33 @@ def test_a_block_without_an_end_is_left_alone(tmp_path):
     with pytest.raises(ValueError):
         blocks.fill(page, "results ppo", "new")
     assert page.read_text() == "<!-- results ppo -->\n"
+
+
+def test_a_link_to_what_is_not_there_stays_and_ends_with_status_1(tmp_path):
+    """fill.py in a repository that has nothing but a script and a page."""
+    for name in ("fill.py", "blocks.py"):
+        (tmp_path / "docs" / "build").mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "docs" / "build" / name, tmp_path / "docs" / "build")
+    for name in ("benchmark", "cleanrl"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    page = tmp_path / "README.md"
+    there, missing = '[a](cleanrl/ppo.py#L1 "Agent.get_value")', '[b](cleanrl/ppo.py#L1 "core-99")'
+    command = [sys.executable, tmp_path / "docs" / "build" / "fill.py"]
+    for links, status in ((f"{there} {missing}\n", 1), (f"{there}\n", 0)):
+        page.write_text(f"1 lines of PPO, then 2 that run it; {links}")
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert ("cleanrl/ppo.py has no core-99" in done.stderr) == bool(status)
+        text = page.read_text()
+        assert (missing in text) == bool(status)
+        assert there not in text and "; [a](cleanrl/ppo.py#L" in text and fill.lengths() in text
+
+
+def test_every_block_of_lines_options_and_metrics_is_one_that_fill_knows():
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
+        text = page.read_text(encoding="utf-8")
+        ends = [line for line in text.splitlines() if line in {f"<!-- end of {kind} -->" for kind in fill.KINDS}]
+        assert len(fill.BLOCK.findall(text)) == len(ends), page.name
 
 
 # ------------------------------------------------------------------------------------------------------- The kept data

@@ -10,7 +10,8 @@ import numpy as np
 import pages
 import pytest
 import report
-from fake_runs import SCRIPT, cells_of, make_run, make_seeds
+from command_line import UserError
+from fake_runs import SCRIPT, cells_of, make_run, make_seeds, new_run
 from runs import release
 
 
@@ -89,12 +90,12 @@ def test_a_default_that_is_typed_makes_no_other_variant(report_here, compare_her
     """Args may have the int 1 as the default of a float; typed, it is 1.0. Lists are compared as they are."""
     script = SCRIPT.replace("seed: int", "vf_coef: float = 1\n    sizes: list = [1]\n    seed: int")
     for seed, vf_coef, size in ((1, 1, 1), (2, 1.0, 1), (3, 1.0, 1.0), (4, 1, 1), (5, 1.0, 1)):
-        make_run(tmp_path / "runs", [1.0], script=script, seed=seed, vf_coef=vf_coef, sizes=[size])
-        make_run(tmp_path / "b", [1.0], script=script, seed=seed, vf_coef=1.0, sizes=[1], exp_name="mine")
+        make_run(tmp_path / "runs", [seed], script=script, seed=seed, vf_coef=vf_coef, sizes=[size])
+        make_run(tmp_path / "b", [seed], script=script, seed=seed, vf_coef=1.0, sizes=[1], exp_name="mine")
     report_here("runs", "b")
     found = tables(tmp_path)
     assert {name: row["seeds"] for name, row in found.items()} == {"mine": "5 seeds", "ppo": "5 seeds"}
-    assert found["ppo"]["its 95% interval"] == "[0.00, 0.00]"  # of pairs
+    assert found["ppo"]["its 95% interval"] == "[0.00, 0.00]"  # of pairs: the seeds' results differ
     assert "vf_coef" not in compare_here("runs", "b", "--only", "seed=1,2,4,5")
 
 
@@ -121,8 +122,11 @@ def test_filters_leave_what_has_the_values(report_here, tmp_path):
     (row,) = tables(tmp_path).values()
     assert (row["environment"], row["variant"], row["return"]) == ("A-v0", "ppo_0.001", "20.00")
     assert report.is_value([0], "[0]") and not report.is_value([0], "0")
+    assert report.is_value(True, "true") and not report.is_value(True, "1") and report.is_value(None, "none")
     assert "--only gama=1: write an argument" in report_here("runs", "--only", "gama=1", status=2)[1]
     assert "no run is left" in report_here("runs", "--only", "seed=9", status=2)[1]
+    make_run(tmp_path / "runs", [1.0], flag=True)  # only this script has the argument
+    assert [run.exp_name for run in report.selected(report.find_runs([tmp_path / "runs"]), ["flag=true"])] == ["ppo"]
 
 
 def test_a_picture_is_the_same_again_and_has_no_background(report_here, tmp_path):
@@ -145,6 +149,43 @@ def test_the_band_of_published_curves_is_one_standard_deviation_over_seeds(tmp_p
     heights = band.get_paths()[0].vertices[:, 1]
     deviation = statistics.stdev([10, 20, 60])
     assert (heights.min(), heights.max()) == pytest.approx((30 - deviation, 30 + deviation))
+
+
+def test_the_band_of_five_seeds_is_their_interval_and_fewer_have_a_line_each(tmp_path):
+    results = [10.0, 12.0, 11.0, 14.0, 9.0]
+    for seed, result in enumerate(results, 1):
+        make_run(tmp_path, [result] * 10, seed=seed)
+    runs = report.find_runs([tmp_path])
+    _, (five, two) = pages.pictures().subplots(2)
+    report.draw_curves(five, runs, "tab:blue")
+    (band,) = five.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx(intervals.mean_interval(results)[1:])
+    assert len(five.lines) == 1
+    runs[1].steps = runs[1].steps + 200  # its first episode ends at step 204
+    report.draw_curves(two, runs[:2], "tab:blue")
+    assert not two.collections and [line.get_ydata()[-1] for line in two.lines] == [10.0, 12.0, 11.0]
+    steps, means = two.lines[-1].get_data()
+    assert steps[np.isfinite(means)][0] == 210  # before, the mean would be that of one seed
+
+
+def test_a_variant_has_one_look_in_all_panels_and_each_a_different_one(tmp_path, monkeypatch):
+    """Ten variants, of which the second environment and those after it have two; there are nine colors."""
+    looks = {}
+    figures = []
+
+    def note(panel, runs, color, label, line, x):
+        looks.setdefault(label, set()).add((color, line))
+        panel.plot([], label=label)
+
+    monkeypatch.setattr(report, "draw_curves", note)
+    monkeypatch.setattr(report, "save_picture", lambda figure, path: figures.append(figure))
+    every = {f"ppo_{i}": [new_run(f"{i}", [1.0])] for i in range(10)}
+    two = {name: every[name] for name in ("ppo_9", "ppo_4")}
+    report.draw_variants({"A-v0": every, "B-v0": two, "C-v0": two, "D-v0": two}, tmp_path / "curves.svg")
+    titles = [axis.get_title() for axis in figures[0].axes if axis.get_visible()]
+    assert titles == ["A-v0", "B-v0", "C-v0", "D-v0"]
+    assert {len(look) for look in looks.values()} == {1} and len({look.pop() for look in looks.values()}) == 10
 
 
 def test_runs_are_kept_once(report_here, tmp_path, monkeypatch):
@@ -171,6 +212,10 @@ def test_curves_are_drawn_against_minutes(report_here, tmp_path):
         assert means[-1] == 2.0 and panel.get_xlabel() == "minutes of training"
         plt.close()
     assert ends == {"fast": pytest.approx(960 * 0.1 / 60), "slow": pytest.approx(960 * 0.2 / 60)}
+    _, panel = plt.subplots()
+    report.draw_curves(panel, report.find_runs([tmp_path / "runs"]), "tab:blue", x="minutes")
+    assert panel.lines[-1].get_xdata()[-1] == pytest.approx(ends["slow"])  # until the last of them has ended
+    plt.close()
     _, stderr = report_here("runs", "--x", "minutes")
     assert "minutes of training" in (tmp_path / "report" / "curves.svg").read_text() and not stderr
     config = next((tmp_path / "runs").glob("*slow*")) / "config.json"
@@ -220,6 +265,32 @@ def test_other_seeds_are_no_pairs_though_they_are_as_many(report_here, compare_h
     report_here("runs")
     low, _, high = tables(tmp_path)["ppo"]["its 95% interval"].strip("[]").partition(", ")
     assert low.startswith("−") and float(high) > 100
+    twice = [new_run("a", [1.0]), new_run("b", [2.0])]  # which of them belongs to which, nobody knows
+    assert not report.are_pairs(twice, twice) and report.are_pairs(twice[:1], twice[1:])
+
+
+def test_a_difference_that_all_pairs_have_is_no_equality():
+    assert report.answer(1.0, 1.0) == "B is better" and report.answer(-1.0, -1.0) == "B is worse"
+
+
+def test_the_picture_of_a_comparison_has_the_difference_below_the_curves(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(report, "save_picture", lambda figure, path: figures.append(figure))
+    both = {}
+    for env_id, change in (("A-v0", 0.0), ("B-v0", 0.0), ("C-v0", 5.0)):
+        a = [new_run(f"{env_id} a {seed}", [10.0 * seed], seed=seed) for seed in range(1, 6)]
+        b = [new_run(f"{env_id} b {seed}", [10.0 * seed + seed + change], seed=seed) for seed in range(1, 6)]
+        both[env_id] = [a, b]
+    report.draw_comparison(both, tmp_path / "comparison.svg", paired=True, deviation=True)
+    shown = [axis for axis in figures[0].axes if axis.axison]
+    assert [axis.get_title() for axis in shown] == ["A-v0", "B-v0", "", "", "C-v0", ""]  # two and two, then the third
+    above, below = shown[-2:]
+    ends = {line.get_color(): line.get_ydata()[-1] for line in above.lines}
+    assert ends == {"tab:orange": 30.0, "tab:blue": 38.0}
+    zero, dot, interval = below.lines
+    difference, low, high = intervals.mean_interval([6.0, 7.0, 8.0, 9.0, 10.0])
+    assert list(zero.get_xdata()) == [0, 0] and dot.get_xdata()[0] == difference
+    assert list(interval.get_xdata()) == [low, high]
 
 
 def test_runs_are_not_compared_with_themselves(compare_here, tmp_path):
@@ -239,6 +310,19 @@ def test_runs_of_several_kinds_are_not_compared(compare_here, tmp_path):
     assert "B: ppo, learning_rate=0.001" in (tmp_path / "comparison.svg").read_text()
 
 
+def test_a_run_whose_arguments_changed_is_no_seed_of_those_that_had_them_at_once(tmp_path):
+    for seed in (1, 2):
+        folder = make_run(tmp_path, [1.0], seed=seed, learning_rate=2.5e-4 if seed == 1 else 1e-3)
+    arguments = json.loads((folder / "config.json").read_text())["arguments"]
+    (folder / "resumed_after_9.json").write_text(json.dumps(arguments | {"learning_rate": 2.5e-4}))
+    runs = report.find_runs([tmp_path])
+    with pytest.raises(UserError, match="differ in changed_on_resume"):
+        report.by_environment("runs", runs)
+    whole, changed = report.variants_of(runs)["Toy-v0"]
+    assert whole == "ppo" and "changed_on_resume=learning_rate 0.001 to 0.00025" in changed
+    assert list(report.variants_of(runs[1:])["Toy-v0"]) == [changed]  # also without the others
+
+
 def test_all_that_differs_is_named(compare_here, tmp_path):
     make_seeds(tmp_path / "runs", BEFORE)
     changed = SCRIPT.replace("= 16", "= 32")
@@ -250,13 +334,23 @@ def test_all_that_differs_is_named(compare_here, tmp_path):
     assert (found["flag"]["A"], found["flag"]["B"]) == ("–", "True")
 
 
+def test_of_what_is_only_recorded_nothing_differs_but_versions_of_packages_that_both_have(tmp_path):
+    make_run(tmp_path / "a", [1.0], capture_video=False, track=False)
+    make_run(tmp_path / "b", [1.0], capture_video=True, track=True, checkpoints=3, exp_name="mine", seed=2)
+    (a,) = report.find_runs([tmp_path / "a"])
+    (b,) = report.find_runs([tmp_path / "b"])
+    a.config["versions"] = {"torch": "2.13", "numpy": "2.0", "moviepy": "1"}
+    b.config["versions"] = {"numpy": "2.1", "moviepy": "2"}  # a script without torch
+    assert report.differences([a], [b]) == {"numpy": ("2.0", "2.1")}
+
+
 def test_environments_of_one_side_are_named(tool_here, tmp_path):
     for folder, env_ids in (("a", ("A-v0", "B-v0")), ("b", ("B-v0", "C-v0"))):
         for env_id in env_ids:
             make_seeds(tmp_path / folder, BEFORE, env_id=env_id, number=folder)
-    _, stderr = tool_here(report, "a", "b", kind="Compare")
+    _, stderr = tool_here(report, "a", "b", "--output", "lr-0.001", kind="Compare")
     assert stderr.count("\n") == 1 and "A-v0 (only A), C-v0 (only B)" in stderr
-    assert "B-v0" in cells_of((tmp_path / "comparison.md").read_text())
+    assert "B-v0" in cells_of((tmp_path / "lr-0.001.md").read_text()) and (tmp_path / "lr-0.001.svg").is_file()
 
 
 def test_a_release_is_of_kept_runs(compare_here, tmp_path):
@@ -317,9 +411,11 @@ def test_kept_runs_are_compared_by_name(compare_here):
         ([], "name run folders"),
         (["--keep", "late"], "holds no run that has ended"),
         (["runs", "--keep", "runs"], "--keep: takes its own run folders"),
+        (["--keep", "runs", "--only", "seed=1"], "--keep: takes its own run folders"),
     ],
 )
-def test_mistakes_end_with_one_line(report_here, tmp_path, words, said):
+def test_mistakes_end_with_one_line(report_here, tmp_path, monkeypatch, words, said):
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "kept")  # whatever a mistake may do
     make_seeds(tmp_path / "runs", [10.0])
     make_run(tmp_path / "late", [1.0], updates=3, end=None)
     _, stderr = report_here(*words, status=2)

@@ -2,11 +2,13 @@
 
 import json
 
+import filelock
 import numpy as np
 import pytest
 import runs
 from command_line import UserError
 from fake_runs import SCRIPT, make_run
+from files import locked
 
 
 # -------------------------------------------------------------------------------------------------------------- Scripts
@@ -72,7 +74,36 @@ def test_seeds_of_one_experiment_differ_in_machine_and_speed_only():
     whole = runs.identity(one | {"vf_coef": 1.0, "clip": True})  # typed, and below an int that is the default
     assert json.dumps(whole) == json.dumps(runs.identity(one | {"vf_coef": 1, "clip": True}))
     assert runs.identity(one) != runs.identity(other | {"gamma": 0.9})
-    assert runs.identity(one) != runs.identity(one | {"exact_resume": True})  # fresh episodes after checkpoints
+    exact = one | {"exact_resume": True}
+    assert runs.identity(one) != runs.identity(exact) != runs.identity(exact | {"checkpoints": 9})  # fresh episodes
+
+
+OF_THE_MACHINE = """backend capture_video channels_last compile cuda cuda_graphs debug deterministic device device_ids
+env_threads episodes eval_num_levels eval_start_level evaluate longest_episode malloc_tuning num_threads resume seed
+torch_deterministic track vectorization wandb_entity wandb_project_name""".split()
+
+
+def test_options_of_the_machine_the_speed_and_the_recording_are_not_of_the_experiment():
+    """Of the scripts' options, all others are."""
+    some = {"total_timesteps": 1000, "gamma": 0.9}
+    for name in OF_THE_MACHINE:
+        assert runs.identity(some | {name: 1}) == runs.identity(some), name
+    for script in (runs.ROOT / "cleanrl").glob("*.py"):
+        options = runs.defaults(script)
+        left_out = options.keys() - runs.identity(options).keys()
+        assert left_out - {"checkpoints", "exact_resume"} <= set(OF_THE_MACHINE), script
+
+
+def test_the_last_update_ends_at_a_multiple_of_the_batch():
+    assert runs.planned_steps({"num_envs": 4, "num_steps": 16, "total_timesteps": 1e3}) == 960
+    assert runs.planned_steps({"num_envs": 4, "num_steps": 16, "total_timesteps": 1024}) == 1024
+
+
+@pytest.mark.parametrize("text, expected", [("1.0.0", "1.0"), ("1.0.2", "1.0.2"), ("1.10.0", "1.10")])
+def test_a_release_is_named_as_on_the_pages(tmp_path, monkeypatch, text, expected):
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nversion = "{text}"\n')
+    monkeypatch.setattr(runs, "ROOT", tmp_path)
+    assert runs.release() == expected
 
 
 # ---------------------------------------------------------------------------------------------------------- Run folders
@@ -81,6 +112,29 @@ def test_a_run_folder_is_read(tmp_path):
     assert (run.script, run.exp_name, run.env_id, run.seed, run.total) == ("ppo", "ppo", "Toy-v0", 1, 1000)
     assert run.settings == {"learning_rate": 1e-3} and run.result == np.mean(range(100, 200))
     assert len(run.steps) == 200 and run.release is None and (run.end, run.stopped_at) == ("whole", None)
+
+
+def test_a_run_that_was_stopped_is_as_long_as_it_got_and_is_none_of_the_whole_ones(tmp_path):
+    whole, stopped, earlier = (
+        runs.run_of_folder(make_run(tmp_path, [1.0], end=end, updates=updates, number=updates))
+        for end, updates in (("whole", 15), ("stopped", 5), ("stopped", 4))
+    )
+    assert [(run.total, run.planned) for run in (whole, stopped, earlier)] == [(1000, 1000), (320, 1000), (256, 1000)]
+    assert whole.identity != stopped.identity != earlier.identity
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"end": "whole"}', '{"end": "whole", "update": 3}'])
+def test_an_end_that_was_cut_off_is_none(tmp_path, text):
+    (tmp_path / "end.json").write_text(text)
+    assert runs.read_end(tmp_path) is None
+
+
+def test_checkpoints_are_ordered_by_their_updates(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    names = ["9.pt", "10.pt", "100.npz", "11.pt.tmp", ".12.pt", "13.json", "best.pt"]
+    for name in names:
+        (tmp_path / "checkpoints" / name).touch()
+    assert [path.name for path in runs.checkpoints(tmp_path)] == names[:3]
 
 
 def test_what_has_ended_is_what_the_run_recorded(tmp_path, capsys):
@@ -170,6 +224,25 @@ def test_of_two_that_are_the_same_run_one_stays(tmp_path, capsys):
     assert capsys.readouterr().err.count("left out") == 3
 
 
+def test_of_copies_in_several_places_the_one_that_began_last_stays(tmp_path, capsys):
+    make_run(tmp_path / "a", [2.0], number=2)
+    make_run(tmp_path / "b", [1.0], number=1)
+    (run,) = runs.find_runs([tmp_path])
+    assert run.returns[0] == 2.0
+    assert capsys.readouterr().err == "Toy-v0__ppo__1__1: is the same run as Toy-v0__ppo__1__2; the older is left out\n"
+
+
+def test_runs_are_found_once_and_in_order(tmp_path, capsys):
+    """By name, environment and seed, as numbers; also in a folder whose name would be a pattern."""
+    wanted = [("a", "A", 2), ("a", "A", 10), ("a", "B", 1), ("b", "A", 1)]
+    for number, (exp_name, env_id, seed) in enumerate(reversed(wanted)):
+        make_run(tmp_path / "[runs] *", [1.0], number=number, exp_name=exp_name, env_id=env_id, seed=seed)
+    found = runs.find_runs([tmp_path / "[runs] *", tmp_path])
+    assert [(run.exp_name, run.env_id, run.seed) for run in found] == wanted
+    assert not capsys.readouterr().err
+    assert len(runs.find_runs([tmp_path / "[runs] *"])) == 4
+
+
 def test_a_report_runs_no_script_of_a_run_folder(tmp_path):
     text = SCRIPT.replace("from dataclasses", "import no_such_package\nraise SystemExit(3)\nfrom dataclasses")
     run = runs.run_of_folder(make_run(tmp_path, [1.0], script=text, num_envs=8, total_timesteps=1920))
@@ -184,3 +257,11 @@ def test_runs_in_which_no_episode_ended_are_told_from_those_that_have_not_ended(
         runs.find_runs([tmp_path / "whole"])
     with pytest.raises(UserError, match="holds no run that has ended"):
         runs.find_runs([tmp_path / "late"])
+
+
+# -------------------------------------------------------------------------------------------------------------- Writers
+def test_a_folder_has_one_writer_at_a_time(tmp_path):
+    with locked(tmp_path / "new"), pytest.raises(filelock.Timeout):
+        filelock.FileLock(tmp_path / "new" / ".lock", blocking=False).acquire()
+    with locked(tmp_path / "new"), locked(tmp_path / "other"):
+        pass

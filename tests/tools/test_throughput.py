@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import throughput as tool
+from command_line import with_values
 
 THROUGHPUT = Path(tool.__file__)
 ROOT = THROUGHPUT.parents[1]
@@ -82,24 +83,71 @@ def test_stable_baselines3_trains_in_the_scripts_environment(needs, arguments, w
     assert result["threads"] == 1
 
 
-@pytest.mark.seldom
 def test_stable_baselines3_gets_the_scripts_sizes_and_coefficients(monkeypatch):
     sb3 = pytest.importorskip("stable_baselines3")
 
-    def noted(policy, envs, **settings):
-        rates = [settings["learning_rate"](1.0), settings["learning_rate"](0.5)]
-        sizes = {name: settings[name] for name in ("n_steps", "batch_size", "n_epochs")}
-        assert (sizes, rates) == ({"n_steps": 16, "batch_size": 8, "n_epochs": 3}, [1e-3, 5e-4])
-        assert settings["clip_range"] == settings["clip_range_vf"] == 0.3 and settings["normalize_advantage"]
-        assert [settings[name] for name in numbers] == list(numbers.values())
-        raise KeyboardInterrupt  # before it trains
+    class Noted:
+        """Trains nothing: an update ends after each rollout of half a second, and the first 2.5 are its warm-up."""
 
-    monkeypatch.setattr(sb3, "PPO", noted)
+        def __init__(self, policy, envs, **settings):
+            made.append(settings)
+            made[-1]["policy"] = policy
+
+        def set_logger(self, logger):
+            pass
+
+        def learn(self, total_timesteps, callback):
+            assert total_timesteps == 10_000
+            now = [0.0]
+            monkeypatch.setattr(tool.time, "perf_counter", lambda: now[0])
+            callback._on_training_start()
+            callback._on_rollout_start()
+            while callback._on_step():
+                now[0] += 0.5
+                callback._on_rollout_start()
+
+    made = []
+    monkeypatch.setattr(sb3, "PPO", Noted)
     numbers = {"gamma": 0.9, "gae_lambda": 0.8, "ent_coef": 0.1, "vf_coef": 0.7, "max_grad_norm": 0.4, "seed": 5}
     others = {"num_envs": 2, "num_steps": 16, "num_minibatches": 4, "update_epochs": 3, "learning_rate": 1e-3}
     others |= {"anneal_lr": True, "norm_adv": True, "clip_coef": 0.3, "clip_vloss": True, "env_id": "CartPole-v1"}
-    with pytest.raises(KeyboardInterrupt):
-        tool.measure_sb3(numbers | others, None, False, tool.Args())
+    arguments = numbers | others | {"total_timesteps": 1e4}
+    found = tool.measure_sb3(arguments, None, False, tool.Args(warm_up=2.5, seconds=2.0))
+    other = {"anneal_lr": False, "norm_adv": False, "clip_vloss": False, "device": "auto"}
+    tool.measure_sb3(arguments | other, 1, False, tool.Args())
+    for settings, remaining in zip(made, ([1e-3, 5e-4], [1e-3, 1e-3])):
+        sizes = {name: settings[name] for name in ("n_steps", "batch_size", "n_epochs", "clip_range", "policy")}
+        wanted = {"n_steps": 16, "batch_size": 8, "n_epochs": 3, "clip_range": 0.3, "policy": "MlpPolicy"}
+        assert sizes == wanted and settings["device"] == "cpu"
+        assert [settings["learning_rate"](1.0), settings["learning_rate"](0.5)] == remaining
+        assert [settings[name] for name in numbers] == list(numbers.values())
+    assert [settings["clip_range_vf"] for settings in made] == [0.3, None]
+    assert [settings["normalize_advantage"] for settings in made] == [True, False]
+    assert (found["steps_per_second"], found["updates"]) == (2 * 16 / 0.5, 4)
+    monkeypatch.setattr(pytest.importorskip("sb3_contrib"), "RecurrentPPO", Noted)
+    tool.measure_sb3(arguments | {"hidden_size": 32}, 1, False, tool.Args(script="ppo_lstm"))
+    one_lstm = {"lstm_hidden_size": 32, "shared_lstm": True, "enable_critic_lstm": False, "net_arch": []}
+    assert (made[-1]["policy"], made[-1]["policy_kwargs"]) == ("MlpLstmPolicy", one_lstm)
+
+
+def test_stable_baselines3_has_the_scripts_environments(monkeypatch):
+    env_util = pytest.importorskip("stable_baselines3.common.env_util")
+    pytest.importorskip("ale_py")
+    arguments = {"env_id": "Pendulum-v1", "num_envs": 2, "seed": 1, "gamma": 0.9, "env_kwargs": '{"g": 5.0}'}
+    envs = tool.sb3_envs(arguments, False)
+    assert envs.gamma == 0.9 and [env.unwrapped.g for env in envs.venv.envs] == [5.0, 5.0]
+    assert not hasattr(tool.sb3_envs({"env_id": "CartPole-v1", "num_envs": 3, "seed": 1}, False), "gamma")
+    made = []
+
+    def make_atari_env(env_id, **options):
+        made.append((env_id, options["n_envs"], options["vec_env_cls"].__name__))
+        raise KeyboardInterrupt  # before it plays
+
+    monkeypatch.setattr(env_util, "make_atari_env", make_atari_env)
+    for env_id, threads, workers in (("Pong-v5", {"env_threads": 2}, True), ("PongNoFrameskip-v4", {}, False)):
+        with pytest.raises(KeyboardInterrupt):
+            tool.sb3_envs({"env_id": env_id, "num_envs": 2, "seed": 1} | threads, workers)
+    assert made == [("PongNoFrameskip-v4", 2, "SubprocVecEnv"), ("PongNoFrameskip-v4", 2, "DummyVecEnv")]
 
 
 @pytest.mark.parametrize(
@@ -112,10 +160,113 @@ def test_stable_baselines3_gets_the_scripts_sizes_and_coefficients(monkeypatch):
     ],
 )
 def test_beside_parallel_environments_those_of_stable_baselines3_are_parallel_too(arguments, several):
-    workers = ["default threads, SubprocVecEnv", "1 thread, SubprocVecEnv"]
-    assert list(tool.sb3_sides(arguments)) == ["default threads", "1 thread", *(workers if several else [])]
+    sides = {"default threads": (None, False), "1 thread": (1, False)}
+    if several:
+        sides |= {"default threads, SubprocVecEnv": (None, True), "1 thread, SubprocVecEnv": (1, True)}
+    assert tool.sb3_sides(arguments) == sides
 
 
+# ------------------------------------------------------------------------------------------- What is made of the speeds
+def test_a_script_is_timed_by_its_metrics(tmp_path, monkeypatch):
+    """One that sleeps before its first row and before the others, and ends: 64 steps in 0.5, 1, 1 and 2 s."""
+    rows = ["global_step,charts/SPS", "64,128.0", f"128,{128 / 1.5}", f"192,{192 / 2.5}", f"256,{256 / 4.5}"]
+    lines = [
+        "import pathlib, sys, time",
+        "folder = pathlib.Path('runs/one')",
+        "folder.mkdir(parents=True)",
+        "(folder / 'config.json').write_text('{\"typed\": \"' + ' '.join(sys.argv[1:]) + '\"}')",
+        f"for rows in {[rows[:2], rows[2:]]}:",
+        "    time.sleep(0.5)",
+        "    with (folder / 'metrics.csv').open('a') as file:",
+        "        print(*rows, sep='\\n', file=file)",
+    ]
+    (tmp_path / "cleanrl").mkdir()
+    (tmp_path / "cleanrl" / "quick.py").write_text("\n".join(lines))
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    args = tool.Args(script="quick", warm_up=0.0, seconds=4.0)
+    begin = time.perf_counter()
+    found = tool.measure_script(args, "--x 'two words'", 1)
+    seconds = time.perf_counter() - begin
+    assert found["speed"] == {"steps_per_second": 64, "slowest": 32, "fastest": 64, "updates": 3}
+    assert found["config"] == {"typed": "--x two words"}
+    assert 0.1 < found["launch"]["first_row_seconds"] < seconds - 0.5 and 1 < found["launch"]["peak_mb"] < 100
+    assert [path.name for path in tmp_path.iterdir()] == ["cleanrl"]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What a round measures, without measuring: the script makes 600 steps/s and its other side 200, and both 6 more in
+    each later round; stable-baselines3 makes 300, and 100 on one thread. Returns a list of what was asked for."""
+    asked = []
+
+    def measure_script(args, arguments, processes):
+        asked.append((arguments, processes))
+        steps = {"": 600, "--other": 200}[arguments] + len(asked) // 4 * 6
+        config = {"arguments": {"env_id": "Toy-v0"}, "versions": {"numpy": "2"}, "hardware": {"cores": 2}}
+        launch = {"first_row_seconds": float(len(asked)), "peak_mb": 50.0}
+        return {"speed": {"steps_per_second": steps}, "launch": launch, "config": config}
+
+    def in_child(function, arguments, threads, workers, args):
+        asked.append((function.__name__, arguments["env_id"], threads, workers))
+        return {"steps_per_second": 300 if threads is None else 100}
+
+    monkeypatch.setattr(tool, "measure_script", measure_script)
+    monkeypatch.setattr(tool, "in_child", in_child)
+    return asked
+
+
+def test_a_round_measures_each_side_and_compares_their_speeds(measured):
+    args = tool.Args(script="ppo_atari_multigpu", against="--other", processes=2)
+    result, config = tool.measure_round(args)
+    sb3 = [("measure_sb3", "Toy-v0", None, False), ("measure_sb3", "Toy-v0", 1, False)]
+    assert measured == [("", 2), ("--other", 1), *sb3]  # the other side is one process
+    assert result["ratios"] == {"against": 3, "default threads": 2, "1 thread": 6}
+    assert result["against_ratios"] == {"default threads": pytest.approx(2 / 3), "1 thread": 2}
+    assert result["launch"]["first_row_seconds"] == 1 and config["arguments"] == {"env_id": "Toy-v0"}
+    alone, _ = tool.measure_round(tool.Args(script="ppo", sb3=False))
+    assert alone.keys() == {"script", "launch"}
+
+
+def test_the_median_round_is_written_and_kept_where_it_is_to_be(measured, tool_here, tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(tool, "write_json", lambda *words: kept.append(words))
+    words = ["--script", "ppo", "--against=--other", "--rounds", "3", "--output", "folder/one.json"]
+    stdout, stderr = tool_here(tool, *words)
+    result = json.loads((tmp_path / "folder" / "one.json").read_text())
+    assert len(result["rounds"]) == 3 and stderr.count("round ") == 3 and not kept
+    speeds = [one["script"]["steps_per_second"] for one in result["rounds"]]
+    assert speeds == [600, 606, 612] and result["medians"]["script"]["steps_per_second"] == 606
+    assert result["medians"]["ratios"]["1 thread"] == 6.06 and result["options"]["output"] is None
+    assert result["versions"].keys() == {"numpy", "ppo", "stable-baselines3", "torch"}
+    assert result["versions"]["ppo"] == tool.version(ROOT / "cleanrl" / "ppo.py")
+    assert result["hardware"] == {"cores": 2, "cpu": tool.cpu_name()} and result["arguments"] == {"env_id": "Toy-v0"}
+    assert "ppo.py --other" in stdout and "6.1× (6.0–6.1)" in stdout
+    tool_here(tool, "--script", "ppo", "--no-sb3", "--rounds", "1", "--keep")
+    ((file, name, result),) = kept
+    assert (file, name, result["versions"].keys()) == ("speed.json", "throughput/ppo", {"numpy", "ppo"})
+
+
+def test_medians_are_of_each_number_apart():
+    rounds = [{"a": 1.0, "b": {"c": 9.0}}, {"a": 2.0, "b": {"c": 1.0}}, {"a": 90.0, "b": {"c": 2.0}}]
+    assert tool.medians(rounds) == {"a": 2.0, "b": {"c": 2.0}}
+
+
+def test_a_value_may_begin_with_a_dash():
+    words = ["--arguments", "--gamma 0.9", "--seconds", "3", "--against", "", "--sb3"]
+    joined = ["--arguments=--gamma 0.9", "--seconds", "3", "--against=", "--sb3"]
+    assert with_values(words, ("--arguments", "--against")) == joined
+
+
+@pytest.mark.parametrize(("script", "package"), [("ppo", "stable-baselines3"), ("ppo_lstm", "sb3-contrib")])
+def test_the_package_that_a_script_is_measured_beside_must_be_there(tool_here, monkeypatch, script, package):
+    there = {"stable_baselines3", "sb3_contrib"} - {package.replace("-", "_")}
+    monkeypatch.setattr(tool.importlib.util, "find_spec", lambda name: "there" if name in there else None)
+    _, stderr = tool_here(tool, "--script", script, status=2)
+    assert f"error: {package} is not installed" in stderr and stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------------------------------------------------- The program
 def test_sigterm_leaves_nothing_behind(tmp_path):
     command = [sys.executable, str(THROUGHPUT), "--script", "ppo_numpy", "--no-sb3", "--seconds", "60"]
     with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
@@ -138,6 +289,9 @@ def test_sigterm_leaves_nothing_behind(tmp_path):
         (["--rounds", "0"], "--rounds: must be 1 or more"),
         (["--processes", "2"], "--processes 2: ppo_numpy.py takes only one"),
         (["--output", "."], "--output .: is a folder; name a file in it"),
+        (["--profile", "--keep"], "--profile: is of one process and is not kept"),
+        (["--profile", "--against", ""], "--profile: is of one process and is not kept"),
+        (["--profile", "--script", "ppo_atari_multigpu", "--processes", "2"], "--profile: is of one process"),
         (["--seconds", "9", "--arguments=--total-timesteps 2048"], "the whole training is over sooner"),
         (["--arguments=--help"], "ppo_numpy.py --help: has ended without a training"),
         (["--arguments=--gamma 2"], "--gamma 2: ended with status 2; it says why above"),

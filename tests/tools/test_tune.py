@@ -5,12 +5,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import fake_ppo
 import optuna
 import pytest
 import sweep
 import tune
+from command_line import UserError
 from fake_runs import updates, wait_until
 from optuna.trial import TrialState
 
@@ -24,6 +27,7 @@ def here(tmp_path, monkeypatch):
     shutil.copy(ROOT / "tests" / "tools" / "fake_ppo.py", tmp_path)
     Path("space.toml").write_text("x = { low = 0.0, high = 1.0 }\n")
     sweep.read_folder.cache_clear()
+    sweep.version_seen.cache_clear()
     sweep.script_args.cache_clear()
     return tmp_path
 
@@ -96,6 +100,10 @@ def test_several_environments_and_seeds_make_one_score(tool_here):
         first_half = ((-abs(trial.params["x"] - 0.3) * 15.5) + 10.5) / 10.5
         assert trial.intermediate_values[10] == pytest.approx(first_half, abs=1e-4)
         assert max(trial.intermediate_values) == 4 * tune.POINTS
+        scores = [(value + 10.5) / 10.5, (value + 21) / 21]  # in A and B, with each seed
+        assert trial.intermediate_values[20] == pytest.approx(scores[0], abs=1e-4)
+        assert trial.intermediate_values[40] == pytest.approx(sum(scores) / 2, abs=1e-4)  # with the runs before it
+        assert trial.intermediate_values[60] == pytest.approx((2 * scores[0] + scores[1]) / 3, abs=1e-4)
 
 
 def test_poor_trials_are_pruned():
@@ -106,6 +114,63 @@ def test_poor_trials_are_pruned():
     assert states == [TrialState.COMPLETE] * 5 + [TrialState.PRUNED] + [TrialState.COMPLETE]
     assert 5 <= search.study.trials[5].last_step <= 10
     assert len([line for line in updates() if " 0.6 " in line]) == 10
+
+
+def test_a_trial_is_pruned_below_the_median_of_five_and_after_a_quarter_of_its_run(monkeypatch):
+    create_study = optuna.create_study
+
+    def in_memory(storage, **how):
+        return create_study(**how)
+
+    monkeypatch.setattr(optuna, "create_study", in_memory)  # a file costs seconds
+    study = tune.open_study("one")
+
+    def is_pruned(value, point):
+        trial = study.ask()
+        trial.report(value, point)
+        return trial.should_prune()
+
+    def add(value):
+        values = dict.fromkeys((4, 5, 20), value)
+        study.add_trial(optuna.trial.create_trial(value=value, intermediate_values=values))
+
+    for value in (1.0, 2.0, 9.0, 9.0):
+        add(value)
+    assert not is_pruned(0.0, 20)
+    add(3.0)
+    assert [is_pruned(0.0, 4), is_pruned(0.0, 5), is_pruned(2.9, 20), is_pruned(3.1, 20)] == [False, True, True, False]
+
+
+def test_the_best_are_confirmed_on_seeds_that_no_trial_had(monkeypatch):
+    made = []
+
+    def make_runs(jobs, workers):
+        made.append(([(job.seed, job.env_id, job.arguments["x"]) for job in jobs], workers))
+        return 7
+
+    monkeypatch.setattr(sweep, "make_runs", make_runs)
+    args = tune.Args(["A"], "python fake_ppo.py", num_seeds=3, confirm=2, workers=4)
+    space = {"x": tune.distribution("x", [0.25])}
+    best = [optuna.trial.create_trial(value=1.0, params={"x": 0.25}, distributions=space)]
+    with pytest.raises(SystemExit, match="7"):  # they have not ended
+        tune.confirm(args, best)
+    assert made == [([(4, "A", 0.9), (5, "A", 0.9), (4, "A", 0.25), (5, "A", 0.25)], 4)]
+
+
+def test_a_search_is_that_of_its_script_arguments_space_targets_and_seeds():
+    def name(fake="", low=0.0, targets=(0.0, 1.0), num_seeds=2):
+        args = tune.Args(["A"], f"python fake_ppo.py {fake}", num_seeds=num_seeds)
+        job = tune.make_jobs(args, {}, 1, num_seeds)[0]
+        space = {"x": tune.distribution("x", {"low": low, "high": 1.0})}
+        return tune.name_of_search(args, job, space, {"A": targets})
+
+    one = name()
+    assert one == name("--num-threads 3") and one.startswith("fake_ppo_")
+    others = [name("--sizes 32"), name(low=0.1), name(targets=(0.0, 2.0)), name(num_seeds=3)]
+    source = Path("fake_ppo.py").read_text()
+    Path("fake_ppo.py").write_text(source.replace("import json", "import json\n\nA_CONSTANT = 1", 1))
+    sweep.version_seen.cache_clear()
+    assert len({one, *others, name()}) == 6
 
 
 def test_runs_that_diverge_are_counted_where_the_best_are_confirmed(tool_here):
@@ -168,6 +233,55 @@ def test_failures_are_counted_and_shown(capsys):
     assert re.search(r"^trial 2: fail \(.*makes no update", shown, re.MULTILINE)
 
 
+def test_a_trial_in_which_no_episode_ended_fails_and_says_so(capsys):
+    search = search_of({"x": 0.3})
+    trial = search.study.ask(search.space)
+    jobs = tune.make_jobs(search.args, trial.params, 1, 1)
+    fake_ppo.write_end(fake_ppo.make_folder(fake_ppo.Args(exp_name="fake_ppo_tune", x=0.3)), "whole", 20)
+    jobs[0].state = "done"
+    search.active.append(tune.ActiveTrial(trial, jobs))
+    search.advance(search.active[0])
+    assert not search.active and [one.state for one in tune.counted(search.study)] == [TrialState.FAIL]
+    assert "no episode ended" in capsys.readouterr().out
+
+
+def test_a_search_without_a_trial_that_is_complete_ends_with_status_1():
+    search = search_of({"total-timesteps": 50}, space={"total-timesteps": [2000, 50]})
+    with pytest.raises(UserError, match="no trial was completed") as error:
+        tune.search(search.args, search.space, search.targets, search.study)
+    assert error.value.status == 1
+
+
+def test_runs_of_a_trial_have_the_name_that_was_typed_and_the_first_seed_first():
+    args = tune.Args(["A", "B"], "python fake_ppo.py --exp-name mine")
+    found = [(job.seed, job.env_id, job.arguments["exp_name"]) for job in tune.make_jobs(args, {"x": 0.3}, 4, 2)]
+    assert found == [(4, "A", "mine"), (4, "B", "mine"), (5, "A", "mine"), (5, "B", "mine")]
+
+
+def test_a_range_is_of_whole_numbers_if_both_its_ends_are():
+    ends = {"low": 1, "high": 64, "log": True}
+    assert tune.distribution("n", ends) == optuna.distributions.IntDistribution(1, 64, log=True)
+    assert tune.distribution("n", ends | {"high": 2.5}) == optuna.distributions.FloatDistribution(1, 2.5, log=True)
+
+
+@pytest.mark.parametrize(
+    "script, table",
+    [
+        ("ppo_atari_envpool", "ppo_atari"),
+        ("ppo_continuous_action_numpy", "ppo_continuous_action"),
+        ("ppo_lstm", "ppo_lstm"),
+        ("mine", "ppo"),
+    ],
+)
+def test_a_script_has_the_space_whose_name_its_own_begins_with(script, table):
+    source = ROOT / "cleanrl" / f"{'ppo' if script == 'mine' else script}.py"
+    shutil.copy(source, f"{script}.py")
+    args = tune.Args(["A"], f"python {script}.py")
+    space = tomllib.loads((ROOT / "benchmark" / "spaces.toml").read_text())[table]
+    wanted = {name: tune.distribution(name, one) for name, one in space.items()}
+    assert tune.read_space(args, tune.make_jobs(args, {}, 1, 1)[0]) == wanted
+
+
 def test_every_scripts_space_fits_it():
     for script in sorted((ROOT / "cleanrl").glob("*.py")):
         args = tune.Args(env_ids=["A"], command=f"python {script}")
@@ -194,7 +308,10 @@ TARGETS = "--targets: type for each environment the returns that score 0 and 1: 
         (["--targets", "A=20"], TARGETS),
         (["--targets", "B=1:3"], TARGETS),
         (["--env-ids"], "name the environments"),
+        (["--targets", "A=-inf:3"], TARGETS),
         (["--trials", "0"], "must be 1 or more"),
+        (["--num-seeds", "0"], "--num-seeds 0: must be 1 or more"),
+        (["--workers", "0"], "--workers 0: must be 1 or more"),
         (["--space", "wrong.toml"], "--space: y = 3; write choices, [1, 2], or"),
         (["--space", "unknown.toml"], "--y=3"),
         (["--command", "python fake_ppo.py --x 1"], "has nothing for fake_ppo.py that the command leaves open"),
