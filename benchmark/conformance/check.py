@@ -8,6 +8,7 @@ something does, 2 if the adapter can't be loaded or nothing was compared.
 """
 
 import argparse
+import copy
 import importlib.util
 import json
 import math
@@ -95,7 +96,7 @@ def explain(case, got) -> tuple[str, dict]:
 
 def check_case(adapter, case, option="", arguments=None) -> Result:
     try:
-        got = getattr(adapter, case["call"])(case["inputs"], **arguments or {})
+        got = getattr(adapter, case["call"])(copy.deepcopy(case["inputs"]), **arguments or {})
         away = vectors.distance(got, case["expected"])
     except NotImplementedError as error:
         return Result(case["name"], option, "not there", str(error), {})
