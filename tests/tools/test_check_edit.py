@@ -162,10 +162,16 @@ QUICK = {  # `make test` runs these: one script that is right, and a mistake of 
         ],
         {RESUME: "FAIL", ASYNC: "FAIL"},
     ),
-    "noise of a generator without a seed": (
+    "noise of a generator without a seed, and observations that mix": (
         "ppo",
-        [("# Log\n", "agent.critic[-1].bias.data += 0.01 * float(np.random.default_rng().random())\n")],
-        {SEED: "FAIL", RESUME: "--", ASYNC: "--"},
+        [
+            ("# Log\n", "agent.critic[-1].bias.data += 0.01 * float(np.random.default_rng().random())\n"),
+            (
+                "        dones = ",
+                "        observations += 0.1 * (np.roll(observations, 1, axis=0) - observations)\n        dones = ",
+            ),
+        ],
+        {MIXING: "FAIL", SEED: "FAIL", RESUME: "--", ASYNC: "--"},
     ),
 }
 SELDOM = {
