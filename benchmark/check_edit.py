@@ -1018,6 +1018,8 @@ class Watch:
         simulator.first = 1000
         changed, _, _ = simulator.follow(player, obs, 3)
         player.close()
+        if not np.any(fresh[::4]):
+            return "all observations of a player are 0: with one environment alone, nothing is left of them"
         for i, pair in enumerate(zip(fresh, later)):
             if not np.allclose(*pair, rtol=0, atol=1e-5):
                 what = ("observations", "the agent's actions", "the simulator's actions", "rewards")[i % 4]

@@ -274,6 +274,18 @@ SELDOM = {
         ],
         {LOSS: "FAIL"},
     ),
+    "observations less the mean of all environments'": (
+        "ppo",
+        [
+            (
+                "return observations.astype(np.float32)",
+                "return (observations - observations.mean(0)).astype(np.float32)",
+                "everywhere",
+            ),
+            ('infos["final_obs"][i].astype(np.float32)', 'infos["final_obs"][i] - observations.mean(0)'),
+        ],
+        {ANEW: "FAIL"},
+    ),
     "rewards for what the next episode shows": (
         "ppo",
         [
