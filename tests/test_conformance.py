@@ -995,6 +995,11 @@ def test_a_learning_rate_that_is_a_little_off_differs(rate, verdict, recorded):
     assert details.annealing(replay.Replay(record)).verdict == verdict
 
 
+def test_a_learning_rate_that_is_another_than_the_one_given_differs(recorded):
+    halved = with_steps(recorded, lambda step: {"learning_rate": 0.5 * step["learning_rate"]})
+    assert [details.annealing(replay.Replay(record)).verdict for record in (recorded, halved)] == ["same", "differs"]
+
+
 def with_adams_weights(record, eps, lost_every=100):
     """As if Adam had another ε, and forgot its state every so many steps."""
     weights, state, steps = record["initial"], {}, []
