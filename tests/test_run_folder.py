@@ -211,6 +211,26 @@ def test_a_break_before_the_first_log_ends_the_run(in_tmp_path, monkeypatch):
     assert json.loads((train() / "end.json").read_text())["end"] == "break"
 
 
+def test_checkpoints_are_not_in_the_time_of_training(in_tmp_path, monkeypatch):
+    """A step of the environments takes a second, and a checkpoint an hour."""
+    now = [0.0]
+    monkeypatch.setattr(ppo.time, "perf_counter", lambda: now[0])
+
+    def takes(owner, name, seconds):
+        method = getattr(owner, name)
+
+        def timed(*arguments, **named):
+            now[0] += seconds
+            return method(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, timed)
+
+    takes(ppo.VectorEnv, "step", 1.0)
+    takes(ppo.Run, "save", 3600.0)
+    folder = train()
+    assert {float(row["charts/SPS"]) for row in rows(folder, "metrics.csv")} == {SMALL["num_envs"]}
+
+
 # ----------------------------------------------------------------------------------------------------- Status line
 
 
