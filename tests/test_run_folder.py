@@ -211,6 +211,13 @@ def test_a_break_before_the_first_log_ends_the_run(in_tmp_path, monkeypatch):
     assert json.loads((train() / "end.json").read_text())["end"] == "break"
 
 
+def test_logged_rewards_are_the_environments_where_time_limits_add_values_too(in_tmp_path):
+    folders = [train(bootstrap_truncated=is_added, total_timesteps=96, checkpoints=1) for is_added in (False, True)]
+    first, second = (rows(folder, "metrics.csv") for folder in folders)
+    assert first[0]["charts/reward"] == second[0]["charts/reward"]
+    assert first[0]["losses/value_loss"] != second[0]["losses/value_loss"]
+
+
 def test_checkpoints_are_not_in_the_time_of_training(in_tmp_path, monkeypatch):
     """A step of the environments takes a second, and a checkpoint an hour."""
     now = [0.0]
