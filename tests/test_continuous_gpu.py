@@ -564,6 +564,13 @@ def test_a_new_learning_rate_counts_when_a_run_is_resumed(in_tmp_path):
     np.testing.assert_allclose(rates, [0.001] * 5 + [0.002], rtol=1e-6)
 
 
+def test_the_status_has_the_mean_of_the_last_100_episodes(in_tmp_path):
+    folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 128 * 6}, env_kwargs='{"max_episode_steps": 5}'))
+    returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
+    assert len(returns) > 120
+    np.testing.assert_allclose(ppo.load_checkpoint(folder)["recent_returns"], returns[-100:], rtol=1e-5)
+
+
 def test_all_episodes_are_evaluated_at_once_the_first_of_each_environment(in_tmp_path, capsys):
     folder = ppo.main(ppo.Args(**SMALL, env_id=f"{HERE}:Short"))
     ppo.main(*ppo.read_arguments(["--evaluate", str(folder), "--episodes", "7"]))
