@@ -564,9 +564,12 @@ def test_a_new_learning_rate_counts_when_a_run_is_resumed(in_tmp_path):
     np.testing.assert_allclose(rates, [0.001] * 5 + [0.002], rtol=1e-6)
 
 
-def test_the_status_has_the_mean_of_the_last_100_episodes(in_tmp_path):
+def test_episodes_are_listed_at_the_steps_where_they_ended_and_the_status_has_the_last_100(in_tmp_path):
     folder = ppo.main(ppo.Args(**SMALL | {"total_timesteps": 128 * 6}, env_kwargs='{"max_episode_steps": 5}'))
-    returns = [float(row["episodic_return"]) for row in rows(folder, "episodes.csv")]
+    episodes = rows(folder, "episodes.csv")
+    steps = [int(row["global_step"]) for row in episodes]
+    assert steps == sorted(steps) and set(steps) == set(range(16, 16 * 8 * 6 + 1, 16))  # some end in each
+    returns = [float(row["episodic_return"]) for row in episodes]
     assert len(returns) > 120
     np.testing.assert_allclose(ppo.load_checkpoint(folder)["recent_returns"], returns[-100:], rtol=1e-5)
 
