@@ -267,8 +267,10 @@ def compare_mixing(module, words: list[str]) -> str:
     if returns in first and returns in third:
         if not is_linear(first[returns][:FIRST_END].ravel(), third[returns][:FIRST_END].ravel()):
             return f"{returns} of an episode depend on rewards after its end"
-    for name in first.keys() - {returns, "the batch's advantages"}:  # those may be in other units; see try_gae
-        one, other = first[name], second.get(name, np.empty(0))
+    for name, one in first.items():
+        if name in (returns, "the batch's advantages"):  # those may be in other units; see try_gae
+            continue
+        other = second.get(name, np.empty(0))
         if one.shape != other.shape:
             raise NotCompared(f"{name} has shape {other.shape} instead of {one.shape} where episodes end elsewhere")
         if not is_linear(one.ravel(), other.ravel()):  # a common scale, as of returns, is right

@@ -282,7 +282,10 @@ SELDOM = {
                 "return (observations - observations.mean(0)).astype(np.float32)",
                 "everywhere",
             ),
-            ('infos["final_obs"][i].astype(np.float32)', 'infos["final_obs"][i] - observations.mean(0)'),
+            (
+                'infos["final_obs"][i].astype(np.float32)',
+                'infos["final_obs"][i] - np.mean([x for x in infos["final_obs"] if x is not None], axis=0)',
+            ),
         ],
         {ANEW: "FAIL"},
     ),
