@@ -1,7 +1,8 @@
-"""Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes; of ppo_lstm.py and
-ppo_continuous_action_lstm.py, with sb3-contrib's RecurrentPPO.
+"""Steps per second of a script, in turns with stable-baselines3's PPO at the same sizes; of scripts with an LSTM, with
+sb3-contrib's RecurrentPPO.
 
     python benchmark/throughput.py --script ppo
+    python benchmark/throughput.py --script ppo ppo_numpy    two scripts beside one stable-baselines3
     python benchmark/throughput.py --script ppo --arguments "--num-envs 16"
     python benchmark/throughput.py --script ppo_atari --arguments "--precision bf16" --against "--precision fp32"
     python benchmark/throughput.py --script ppo_atari_envpool --arguments "--device cuda" --against "" --no-sb3
@@ -41,16 +42,17 @@ from files import write_atomically
 from kept import write_json
 from runs import ROOT, read_log, release, version
 
-WITH_MEMORY = ("ppo_lstm", "ppo_continuous_action_lstm")  # they are measured beside RecurrentPPO
+# What one stable-baselines3 has in common with all scripts that are measured beside it
+SIZES = ("num_envs", "num_steps", "num_minibatches", "update_epochs")
 LEAST_UPDATES = 3  # in a measurement
 PROFILED = 5  # updates of a profile, after the first one
 
 
 @dataclass
 class Args:
-    script: str = "ppo"  # name of a script in cleanrl/
-    arguments: str = ""  # arguments of the script, as one string: "--num-envs 8"
-    against: str | None = None  # arguments of a second measurement of the script, to compare with
+    script: tuple[str, ...] = ("ppo",)  # names of scripts in cleanrl/; several of one task share one stable-baselines3
+    arguments: str = ""  # arguments of each script, as one string: "--num-envs 8"
+    against: str | None = None  # arguments of a second measurement of each script, to compare with
     processes: int = 1  # processes that torchrun starts, for a multigpu script
     seconds: float = 4.0  # length of each measurement
     warm_up: float = 1.0  # seconds of training before each measurement
@@ -117,15 +119,15 @@ def family(process: psutil.Popen) -> list[psutil.Process]:
     return []
 
 
-def measure_script(args: Args, arguments: str, processes: int) -> dict[str, dict]:
+def measure_script(args: Args, script: str, arguments: str, processes: int) -> dict[str, dict]:
     """Watches a training until enough updates have ended. Returns its speed, what its launch took, and its
     config.json."""
-    name = f"{args.script}.py {arguments}".strip()
+    name = f"{script}.py {arguments}".strip()
     begin = time.perf_counter()
     launch = {"first_row_seconds": 0.0, "peak_mb": 0.0}
     rows: list[dict[str, str]] = []
     times: list[float] = []  # seconds of training at the end of each update
-    with launched(args.script, arguments, processes) as (process, folder):
+    with launched(script, arguments, processes) as (process, folder):
         while not is_enough(times, args):
             has_ended = process.poll() is not None  # then what is read next is all
             for path in folder.glob("runs/*/metrics.csv"):
@@ -152,26 +154,36 @@ def measure_script(args: Args, arguments: str, processes: int) -> dict[str, dict
         }
 
 
-def sb3_envs(arguments: dict, workers: bool):
+def has_memory(script: str) -> bool:
+    return script.endswith("_lstm")
+
+
+def sb3_env_id(arguments: dict) -> str:
+    """Gymnasium's name of the script's environment; EnvPool has its own for games."""
+    if "env_threads" in arguments:
+        return arguments["env_id"].removesuffix("-v5") + "NoFrameskip-v4"
+    return arguments["env_id"]
+
+
+def sb3_envs(arguments: dict, workers: bool, frames: int):
     """The script's environment for stable-baselines3, stepped in turn (DummyVecEnv) or by `workers`, a process each.
-    Games go through stable-baselines3's own Atari wrappers, which are the scripts' details."""
+    Games go through stable-baselines3's own Atari wrappers, which are the scripts' details, and show their last
+    `frames` frames."""
     import gymnasium as gym
     from stable_baselines3.common.env_util import make_atari_env, make_vec_env
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
-    env_id = arguments["env_id"]
+    env_id = sb3_env_id(arguments)
     options = {"n_envs": arguments["num_envs"], "seed": arguments["seed"], "vec_env_cls": DummyVecEnv}
     options["env_kwargs"] = json.loads(arguments.get("env_kwargs", "{}"))
     if workers:  # forked, they know the games that are registered here
         options |= {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}}
-    if "env_threads" in arguments:  # EnvPool's name of the game
-        env_id = env_id.removesuffix("-v5") + "NoFrameskip-v4"
     if "NoFrameskip" in env_id:
         import ale_py
 
         gym.register_envs(ale_py)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-        return VecFrameStack(make_atari_env(env_id, **options), 4)
+        return VecFrameStack(make_atari_env(env_id, **options), frames)
     envs = make_vec_env(env_id, **options)
     if len(envs.observation_space.shape) > 1:
         raise UserError(f"{env_id}: observes images, for which no stable-baselines3 is set up here; use --no-sb3")
@@ -183,15 +195,17 @@ def sb3_envs(arguments: dict, workers: bool):
 def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args) -> dict:
     """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default).
     Its networks are the scripts': two of 64 and 64 tanh units, or for games the convolutions of Nature. A memory is
-    RecurrentPPO's: one LSTM of the script's size for policy and value, without the layer before it."""
+    RecurrentPPO's: one LSTM of the script's size for policy and value, without the small scripts' layer before it."""
     import torch
+
+    memory = has_memory(args.script[0])
 
     with contextlib.redirect_stderr(io.StringIO()):  # old gym, which Procgen needs, complains of itself
         from stable_baselines3 import PPO
         from stable_baselines3.common.callbacks import BaseCallback
         from stable_baselines3.common.logger import Logger
 
-        if args.script in WITH_MEMORY:
+        if memory:
             from sb3_contrib import RecurrentPPO
 
     class Clock(BaseCallback):
@@ -209,17 +223,18 @@ def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args)
 
     if threads:
         torch.set_num_threads(threads)
-    envs = sb3_envs(arguments, workers)
+    envs = sb3_envs(arguments, workers, frames=1 if memory else 4)
     same = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "seed")
     batch_size = arguments["num_envs"] * arguments["num_steps"]
     algorithm: type = PPO
-    policy = "CnnPolicy" if len(envs.observation_space.shape) > 1 else "MlpPolicy"
+    kind = "Cnn" if len(envs.observation_space.shape) > 1 else "Mlp"
+    policy = f"{kind}Policy"
     network = {}
-    if args.script in WITH_MEMORY:
+    if memory:
         algorithm = RecurrentPPO
-        policy = "MlpLstmPolicy"
-        network = {"lstm_hidden_size": arguments["hidden_size"], "shared_lstm": True, "enable_critic_lstm": False}
-        network["net_arch"] = []
+        policy = f"{kind}LstmPolicy"
+        network = {"lstm_hidden_size": arguments.get("hidden_size", 128)}  # ppo_atari_lstm.py's is 128
+        network |= {"shared_lstm": True, "enable_critic_lstm": False, "net_arch": []}
     model = algorithm(
         policy,
         envs,
@@ -320,26 +335,53 @@ def in_child(function, *arguments) -> dict:
         return pool.submit(function, *arguments).result()
 
 
-def measure_round(args: Args) -> tuple[dict, dict]:
-    """One measurement of everything, in turn, with the ratios of their speeds; and the script's config.json."""
-    first = measure_script(args, args.arguments, args.processes)
-    arguments = first["config"]["arguments"]
-    result = {"script": first["speed"]}
-    if args.against is not None:
-        result["against"] = measure_script(args, args.against, 1)["speed"]
+def measure_round(args: Args) -> dict[str, dict]:
+    """One measurement of everything, in turn. Returns of each script its speeds and their ratios, what its launch
+    took, and its config.json."""
+    found: dict[str, dict] = {}
+    configs = {}
+    launches = {}
+    for script in args.script:
+        first = measure_script(args, script, args.arguments, args.processes)
+        found[script] = {"script": first["speed"]}
+        if args.against is not None:
+            found[script]["against"] = measure_script(args, script, args.against, 1)["speed"]
+        configs[script] = first["config"]
+        launches[script] = first["launch"]
     if args.sb3:
-        for key, (threads, workers) in sb3_sides(arguments).items():
-            result[key] = in_child(measure_sb3, arguments, threads, workers, args)
+        for script, sides in measure_sb3_beside(configs, args).items():
+            found[script] |= sides
+    for script, one in found.items():
+        speeds = {key: speed["steps_per_second"] for key, speed in one.items()}
+        for key, steps in speeds.items():
+            print(f"{script}, {key}: {steps:,.0f} steps/s", file=sys.stderr)
+        one |= {"launch": launches[script], "config": configs[script]}
+        for kind, key in (("ratios", "script"), ("against_ratios", "against")):
+            others = [name for name in speeds if name not in ("script", key)]
+            if key in speeds and others:
+                one[kind] = {name: speeds[key] / speeds[name] for name in others}
+    return found
+
+
+def measure_sb3_beside(configs: dict[str, dict], args: Args) -> dict[str, dict]:
+    """Measures stable-baselines3 once for all scripts, whose config.json are given. Returns its speeds, by script."""
+    first = configs[args.script[0]]["arguments"]
+    sides = {}
+    for script in args.script:
+        arguments = configs[script]["arguments"]
+        for name in SIZES:
+            if arguments[name] != first[name]:
+                raise UserError(f"{script}: has {name} {arguments[name]}, the first {first[name]}; measure it apart")
+        if sb3_env_id(arguments) != sb3_env_id(first):
+            raise UserError(f"{script}: trains on {arguments['env_id']}, the first elsewhere; measure it apart")
+        sides |= sb3_sides(arguments)
     speeds = {}
-    for key, one in result.items():
-        speeds[key] = one["steps_per_second"]
-        print(f"{args.script}, {key}: {speeds[key]:,.0f} steps/s", file=sys.stderr)
-    result["launch"] = first["launch"]
-    for kind, key in (("ratios", "script"), ("against_ratios", "against")):
-        others = [name for name in speeds if name not in ("script", key)]
-        if key in speeds and others:
-            result[kind] = {name: speeds[key] / speeds[name] for name in others}
-    return result, first["config"]
+    for key, (threads, workers) in sides.items():
+        speeds[key] = in_child(measure_sb3, first, threads, workers, args)
+    beside = {}
+    for script in args.script:
+        beside[script] = {key: speeds[key] for key in sb3_sides(configs[script]["arguments"])}
+    return beside
 
 
 def sb3_sides(arguments: dict) -> dict[str, tuple[int | None, bool]]:
@@ -425,17 +467,20 @@ def launch_rows(speeds: dict) -> list[list[str]]:
 def check(args: Args) -> None:
     """Raises UserError at the first option that can't work."""
     scripts = sorted(file.stem for file in (ROOT / "cleanrl").glob("*.py"))
-    if args.script not in scripts:
-        raise UserError(f"--script {args.script}: unknown; cleanrl/ has {', '.join(scripts)}")
+    for script in args.script:
+        if script not in scripts:
+            raise UserError(f"--script {script}: unknown; cleanrl/ has {', '.join(scripts)}")
+        if args.sb3 and has_memory(script) != has_memory(args.script[0]):
+            raise UserError("--script: only some have an LSTM, whose stable-baselines3 is another; measure them apart")
+        if args.processes != 1 and "multigpu" not in script:
+            raise UserError(f"--processes {args.processes}: {script}.py takes only one")
     if args.rounds < 1:
         raise UserError("--rounds: must be 1 or more")
-    if args.processes != 1 and "multigpu" not in args.script:
-        raise UserError(f"--processes {args.processes}: {args.script}.py takes only one")
     if args.output and args.output.is_dir():
         raise UserError(f"--output {args.output}: is a folder; name a file in it")
-    if args.profile and (args.keep or args.against is not None or args.processes != 1):
+    if args.profile and (len(args.script) > 1 or args.keep or args.against is not None or args.processes != 1):
         raise UserError("--profile: is of one process and is not kept; leave out --keep, --against and --processes")
-    package = "sb3-contrib" if args.script in WITH_MEMORY else "stable-baselines3"
+    package = "sb3-contrib" if has_memory(args.script[0]) else "stable-baselines3"
     if args.sb3 and importlib.util.find_spec(package.replace("-", "_")) is None:
         raise UserError(f"{package} is not installed; pip install {package}, or leave it out by --no-sb3")
 
@@ -451,47 +496,52 @@ def cpu_name() -> str:
     return platform.processor()
 
 
-def measure_all(args: Args) -> dict:
-    """What the published results have of a script."""
+def measure_all(args: Args) -> dict[str, dict]:
+    """What the published results have of each script, by its name there."""
     rounds = []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr)
         if args.profile:
-            found = in_child(measure_parts, args.script, args.arguments)
-            rounds.append({"profile": found["parts"]})
-            config = found["config"]
+            found = in_child(measure_parts, args.script[0], args.arguments)
+            rounds.append({args.script[0]: {"profile": found["parts"], "config": found["config"]}})
         else:
-            one, config = measure_round(args)
-            rounds.append(one)
-    versions = config["versions"] | {args.script: version(ROOT / "cleanrl" / f"{args.script}.py")}
-    for package in ["stable-baselines3", "torch"] if args.sb3 else []:
-        versions[package] = importlib.metadata.version(package)
-    return {
-        "options": asdict(args) | {"output": None},
-        "hardware": config["hardware"] | {"cpu": cpu_name()},
-        "versions": versions,
-        "release": release(),
-        "arguments": config["arguments"],
-        "medians": medians(rounds),
-        "rounds": rounds,
-    }
+            rounds.append(measure_round(args))
+    measured = {}
+    for script in args.script:
+        of_script = [one[script] for one in rounds]
+        configs = [one.pop("config") for one in of_script]
+        versions = configs[-1]["versions"] | {script: version(ROOT / "cleanrl" / f"{script}.py")}
+        for package in ["stable-baselines3", "torch"] if args.sb3 else []:
+            versions[package] = importlib.metadata.version(package)
+        measured[f"throughput/{script}"] = {
+            "options": asdict(args) | {"output": None},
+            "hardware": configs[-1]["hardware"] | {"cpu": cpu_name()},
+            "versions": versions,
+            "release": release(),
+            "arguments": configs[-1]["arguments"],
+            "medians": medians(of_script),
+            "rounds": of_script,
+        }
+    return measured
 
 
 def main(args: Args) -> None:
     """Measures, prints the tables, and writes the files that it is to."""
     check(args)
     measured = measure_all(args)
-    name = f"throughput/{args.script}"
     if args.profile:
-        parts = measured["medians"]["profile"]
-        print_table([["milliseconds of", *parts], [args.script, *(f"{one:,.1f}" for one in parts.values())]])
+        for name, one in measured.items():
+            parts = one["medians"]["profile"]
+            script = name.removeprefix("throughput/")
+            print_table([["milliseconds of", *parts], [script, *(f"{part:,.1f}" for part in parts.values())]])
     else:
-        for rows in (speed_rows({name: measured}), launch_rows({name: measured})):
+        for rows in (speed_rows(measured), launch_rows(measured)):
             print_table([[cell.replace("<br>", "; ") for cell in row] for row in rows])
     if args.output:
         write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
     if args.keep:
-        write_json("speed.json", name, measured)
+        for name, one in measured.items():
+            write_json("speed.json", name, one)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def test_measures_a_script_beside_stable_baselines3_and_leaves_nothing_behind(tm
     words = [*QUICK, "--arguments", "--env-id Acrobot-v1 --num-steps 32", "--output", str(output)]
     done = throughput(tmp_path, *words)
     assert done.returncode == 0, done.stderr
-    result = json.loads(output.read_text())
+    result = json.loads(output.read_text())["throughput/ppo_numpy"]
     assert {"stable-baselines3", "torch", "numpy", "ppo_numpy"} <= result["versions"].keys()
     assert result["hardware"]["cores"] > 0 and result["hardware"]["cpu"] == tool.cpu_name()
     assert (result["arguments"]["env_id"], result["arguments"]["num_steps"]) == ("Acrobot-v1", 32)
@@ -90,8 +90,7 @@ def test_stable_baselines3_gets_the_scripts_sizes_and_coefficients(monkeypatch):
         """Trains nothing: an update ends after each rollout of half a second, and the first 2.5 are its warm-up."""
 
         def __init__(self, policy, envs, **settings):
-            made.append(settings)
-            made[-1]["policy"] = policy
+            made.append(settings | {"policy": policy, "envs": envs})
 
         def set_logger(self, logger):
             pass
@@ -125,18 +124,23 @@ def test_stable_baselines3_gets_the_scripts_sizes_and_coefficients(monkeypatch):
     assert [settings["normalize_advantage"] for settings in made] == [True, False]
     assert (found["steps_per_second"], found["updates"]) == (2 * 16 / 0.5, 4)
     monkeypatch.setattr(pytest.importorskip("sb3_contrib"), "RecurrentPPO", Noted)
-    tool.measure_sb3(arguments | {"hidden_size": 32}, 1, False, tool.Args(script="ppo_lstm"))
+    tool.measure_sb3(arguments | {"hidden_size": 32}, 1, False, tool.Args(script=("ppo_lstm",)))
     one_lstm = {"lstm_hidden_size": 32, "shared_lstm": True, "enable_critic_lstm": False, "net_arch": []}
     assert (made[-1]["policy"], made[-1]["policy_kwargs"]) == ("MlpLstmPolicy", one_lstm)
+    pytest.importorskip("ale_py")
+    for script, policy, frames in (("ppo_atari", "CnnPolicy", 4), ("ppo_atari_lstm", "CnnLstmPolicy", 1)):
+        tool.measure_sb3(arguments | {"env_id": "PongNoFrameskip-v4"}, 1, False, tool.Args(script=(script,)))
+        assert (made[-1]["policy"], made[-1]["envs"].observation_space.shape) == (policy, (84, 84, frames))
+    assert made[-1]["policy_kwargs"] == one_lstm | {"lstm_hidden_size": 128}
 
 
 def test_stable_baselines3_has_the_scripts_environments(monkeypatch):
     env_util = pytest.importorskip("stable_baselines3.common.env_util")
     pytest.importorskip("ale_py")
     arguments = {"env_id": "Pendulum-v1", "num_envs": 2, "seed": 1, "gamma": 0.9, "env_kwargs": '{"g": 5.0}'}
-    envs = tool.sb3_envs(arguments, False)
+    envs = tool.sb3_envs(arguments, False, 4)
     assert envs.gamma == 0.9 and [env.unwrapped.g for env in envs.venv.envs] == [5.0, 5.0]
-    assert not hasattr(tool.sb3_envs({"env_id": "CartPole-v1", "num_envs": 3, "seed": 1}, False), "gamma")
+    assert not hasattr(tool.sb3_envs({"env_id": "CartPole-v1", "num_envs": 3, "seed": 1}, False, 4), "gamma")
     made = []
 
     def make_atari_env(env_id, **options):
@@ -146,7 +150,7 @@ def test_stable_baselines3_has_the_scripts_environments(monkeypatch):
     monkeypatch.setattr(env_util, "make_atari_env", make_atari_env)
     for env_id, threads, workers in (("Pong-v5", {"env_threads": 2}, True), ("PongNoFrameskip-v4", {}, False)):
         with pytest.raises(KeyboardInterrupt):
-            tool.sb3_envs({"env_id": env_id, "num_envs": 2, "seed": 1} | threads, workers)
+            tool.sb3_envs({"env_id": env_id, "num_envs": 2, "seed": 1} | threads, workers, 4)
     assert made == [("PongNoFrameskip-v4", 2, "SubprocVecEnv"), ("PongNoFrameskip-v4", 2, "DummyVecEnv")]
 
 
@@ -184,9 +188,9 @@ def test_a_script_is_timed_by_its_metrics(tmp_path, monkeypatch):
     (tmp_path / "cleanrl" / "quick.py").write_text("\n".join(lines))
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    args = tool.Args(script="quick", warm_up=0.0, seconds=4.0)
+    args = tool.Args(warm_up=0.0, seconds=4.0)
     begin = time.perf_counter()
-    found = tool.measure_script(args, "--x 'two words'", 1)
+    found = tool.measure_script(args, "quick", "--x 'two words'", 1)
     seconds = time.perf_counter() - begin
     assert found["speed"] == {"steps_per_second": 64, "slowest": 32, "fastest": 64, "updates": 3}
     assert found["config"] == {"typed": "--x two words"}
@@ -194,18 +198,25 @@ def test_a_script_is_timed_by_its_metrics(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["cleanrl"]
 
 
+TASK = {"env_id": "Toy-v0", "num_envs": 8, "num_steps": 4, "num_minibatches": 2, "update_epochs": 1}
+
+
 @pytest.fixture
 def measured(monkeypatch):
-    """What a round measures, without measuring: the script makes 600 steps/s and its other side 200, and both 6 more in
-    each later round; stable-baselines3 makes 300, and 100 on one thread. Returns a list of what was asked for."""
+    """What a round measures, without measuring: a script makes 600 steps/s and its other side 200, and both 6 more in
+    each later round; ppo_numpy makes twice as many. stable-baselines3 makes 300, and 100 on one thread. Returns a list
+    of what was asked for, and each script's task, to be changed."""
     asked = []
+    tasks = {script: dict(TASK) for script in ("ppo", "ppo_numpy", "ppo_atari_multigpu", "ppo_atari_envpool")}
+    tasks["ppo_atari_envpool"]["env_threads"] = None
 
-    def measure_script(args, arguments, processes):
-        asked.append((arguments, processes))
+    def measure_script(args, script, arguments, processes):
+        asked.append((script, arguments, processes))
         steps = {"": 600, "--other": 200}[arguments] + len(asked) // 4 * 6
-        config = {"arguments": {"env_id": "Toy-v0"}, "versions": {"numpy": "2"}, "hardware": {"cores": 2}}
+        config = {"arguments": tasks[script], "versions": {"numpy": "2"}, "hardware": {"cores": 2}}
         launch = {"first_row_seconds": float(len(asked)), "peak_mb": 50.0}
-        return {"speed": {"steps_per_second": steps}, "launch": launch, "config": config}
+        speed = {"steps_per_second": 2 * steps if script == "ppo_numpy" else steps}
+        return {"speed": speed, "launch": launch, "config": config}
 
     def in_child(function, arguments, threads, workers, args):
         asked.append((function.__name__, arguments["env_id"], threads, workers))
@@ -213,19 +224,44 @@ def measured(monkeypatch):
 
     monkeypatch.setattr(tool, "measure_script", measure_script)
     monkeypatch.setattr(tool, "in_child", in_child)
-    return asked
+    return asked, tasks
 
 
 def test_a_round_measures_each_side_and_compares_their_speeds(measured):
-    args = tool.Args(script="ppo_atari_multigpu", against="--other", processes=2)
-    result, config = tool.measure_round(args)
+    asked, _ = measured
+    script = "ppo_atari_multigpu"
+    result = tool.measure_round(tool.Args(script=(script,), against="--other", processes=2))[script]
     sb3 = [("measure_sb3", "Toy-v0", None, False), ("measure_sb3", "Toy-v0", 1, False)]
-    assert measured == [("", 2), ("--other", 1), *sb3]  # the other side is one process
+    assert asked == [(script, "", 2), (script, "--other", 1), *sb3]  # the other side is one process
     assert result["ratios"] == {"against": 3, "default threads": 2, "1 thread": 6}
     assert result["against_ratios"] == {"default threads": pytest.approx(2 / 3), "1 thread": 2}
-    assert result["launch"]["first_row_seconds"] == 1 and config["arguments"] == {"env_id": "Toy-v0"}
-    alone, _ = tool.measure_round(tool.Args(script="ppo", sb3=False))
-    assert alone.keys() == {"script", "launch"}
+    assert result["launch"]["first_row_seconds"] == 1 and result["config"]["arguments"] == TASK
+    alone = tool.measure_round(tool.Args(script=("ppo",), sb3=False))["ppo"]
+    assert alone.keys() == {"script", "launch", "config"}
+
+
+def test_several_scripts_of_a_task_share_one_stable_baselines3(measured):
+    asked, tasks = measured
+    result = tool.measure_round(tool.Args(script=("ppo", "ppo_numpy")))
+    assert [one[0] for one in asked] == ["ppo", "ppo_numpy", "measure_sb3", "measure_sb3"]
+    assert result["ppo"]["ratios"] == {"default threads": 2, "1 thread": 6}
+    assert result["ppo_numpy"]["ratios"] == {"default threads": 4, "1 thread": 12}
+    assert result["ppo"]["1 thread"] == result["ppo_numpy"]["1 thread"]
+    tasks["ppo"]["env_id"] = "PongNoFrameskip-v4"
+    tasks["ppo_atari_envpool"]["env_id"] = "Pong-v5"  # the same game; its environments are parallel
+    asked.clear()
+    result = tool.measure_round(tool.Args(script=("ppo", "ppo_atari_envpool")))
+    assert [one[3] for one in asked[2:]] == [False, False, True, True]
+    assert "1 thread, SubprocVecEnv" in result["ppo_atari_envpool"] and "1 thread, SubprocVecEnv" not in result["ppo"]
+
+
+@pytest.mark.parametrize("name", TASK)
+def test_scripts_of_other_sizes_are_measured_apart(measured, name):
+    _, tasks = measured
+    tasks["ppo_numpy"][name] = "Other-v0" if name == "env_id" else 16
+    with pytest.raises(tool.UserError, match="measure it apart"):
+        tool.measure_round(tool.Args(script=("ppo", "ppo_numpy")))
+    tool.measure_round(tool.Args(script=("ppo", "ppo_numpy"), sb3=False))
 
 
 def test_the_median_round_is_written_and_kept_where_it_is_to_be(measured, tool_here, tmp_path, monkeypatch):
@@ -233,18 +269,19 @@ def test_the_median_round_is_written_and_kept_where_it_is_to_be(measured, tool_h
     monkeypatch.setattr(tool, "write_json", lambda *words: kept.append(words))
     words = ["--script", "ppo", "--against=--other", "--rounds", "3", "--output", "folder/one.json"]
     stdout, stderr = tool_here(tool, *words)
-    result = json.loads((tmp_path / "folder" / "one.json").read_text())
+    result = json.loads((tmp_path / "folder" / "one.json").read_text())["throughput/ppo"]
     assert len(result["rounds"]) == 3 and stderr.count("round ") == 3 and not kept
     speeds = [one["script"]["steps_per_second"] for one in result["rounds"]]
     assert speeds == [600, 606, 612] and result["medians"]["script"]["steps_per_second"] == 606
     assert result["medians"]["ratios"]["1 thread"] == 6.06 and result["options"]["output"] is None
     assert result["versions"].keys() == {"numpy", "ppo", "stable-baselines3", "torch"}
     assert result["versions"]["ppo"] == tool.version(ROOT / "cleanrl" / "ppo.py")
-    assert result["hardware"] == {"cores": 2, "cpu": tool.cpu_name()} and result["arguments"] == {"env_id": "Toy-v0"}
+    assert result["hardware"] == {"cores": 2, "cpu": tool.cpu_name()} and result["arguments"] == TASK
     assert "ppo.py --other" in stdout and "6.1× (6.0–6.1)" in stdout
-    tool_here(tool, "--script", "ppo", "--no-sb3", "--rounds", "1", "--keep")
-    ((file, name, result),) = kept
-    assert (file, name, result["versions"].keys()) == ("speed.json", "throughput/ppo", {"numpy", "ppo"})
+    stdout, _ = tool_here(tool, "--script", "ppo", "ppo_numpy", "--no-sb3", "--rounds", "1", "--keep")
+    assert [words[:2] for words in kept] == [("speed.json", f"throughput/{name}") for name in ("ppo", "ppo_numpy")]
+    assert [words[2]["versions"].keys() for words in kept] == [{"numpy", "ppo"}, {"numpy", "ppo_numpy"}]
+    assert stdout.count("ppo_numpy.py") == 2
 
 
 def test_medians_are_of_each_number_apart():
@@ -289,6 +326,8 @@ def test_sigterm_leaves_nothing_behind(tmp_path):
         (["--rounds", "0"], "--rounds: must be 1 or more"),
         (["--processes", "2"], "--processes 2: ppo_numpy.py takes only one"),
         (["--output", "."], "--output .: is a folder; name a file in it"),
+        (["--script", "ppo", "ppo_lstm", "--sb3"], "--script: only some have an LSTM"),
+        (["--profile", "--script", "ppo", "ppo_atari"], "--profile: is of one process"),
         (["--profile", "--keep"], "--profile: is of one process and is not kept"),
         (["--profile", "--against", ""], "--profile: is of one process and is not kept"),
         (["--profile", "--script", "ppo_atari_multigpu", "--processes", "2"], "--profile: is of one process"),
@@ -315,7 +354,12 @@ def test_several_processes_train_as_one_job(tmp_path):
     words = ["--script", "ppo_atari_multigpu", "--processes", "2", f"--arguments={tiny}", "--no-sb3", *QUICK[2:]]
     done = throughput(tmp_path, *words, "--output", "one.json")
     assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "one.json").read_text())["medians"]["script"]["steps_per_second"] > 0
+    assert (
+        json.loads((tmp_path / "one.json").read_text())["throughput/ppo_atari_multigpu"]["medians"]["script"][
+            "steps_per_second"
+        ]
+        > 0
+    )
     assert "2 × ppo_atari_multigpu.py" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
 
@@ -382,3 +426,21 @@ def test_gpu_sh_measures_each_row_once(tmp_path):
     assert len([line for line in printed[0] if "--profile" in line]) == 3
     assert len([line for line in printed[0] if "--no-sb3" not in line]) == 1
     assert "--script ppo_atari_lstm --arguments --num-threads 1 --device cpu" in printed[1][0]
+
+
+def test_speed_sh_measures_each_script_once(tmp_path):
+    """A python that only says what was typed."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/bash\necho "$@"\n')
+    python.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["bash", str(ROOT / "benchmark" / "speed.sh"), "--cleanrl", "here"]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    cleanrl, *typed = printed.splitlines()
+    assert cleanrl.endswith("benchmark/results/cleanrl_speed.json --cleanrl here")
+    measured = []
+    for line in typed:
+        words = line.split()
+        assert words[:2] == ["benchmark/throughput.py", "--keep"]
+        measured += [word for word in words if word.startswith("ppo")]
+    assert sorted(measured) == sorted(path.stem for path in (ROOT / "cleanrl").glob("*.py"))
