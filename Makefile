@@ -97,6 +97,7 @@ results: .venv/test
 	$(BIN)/python docs/build/result_tables.py
 	$(BIN)/python docs/build/ablation_tables.py
 	$(BIN)/python docs/build/memory.py
+	$(BIN)/python docs/build/drawings.py
 	$(BIN)/python docs/build/gallery.py rebuild
 
 # Plays the agents of benchmark/agents anew: the README's strip and the videos of docs/gallery.md

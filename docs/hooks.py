@@ -1,5 +1,5 @@
-"""What mkdocs does to the pages beyond Markdown. What the pages say is in them already: docs/fill.py writes the blocks
-that repeat the scripts, and GitHub shows the same text.
+"""What mkdocs does to the pages beyond Markdown. What the pages say is in them already: docs/build/fill.py writes the
+blocks that repeat the scripts, and GitHub shows the same text.
 
 - links out of docs/, `../cleanrl/ppo.py#L211`, and to docs/diffs lead to a page with the file's source
 - a link to a diff is followed by the diff, folded; the search leaves out all diffs
