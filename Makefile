@@ -28,8 +28,8 @@ define CHECKS
 	$(1)/python -m pytest -q -n 2 --dist loadfile tests/test_details.py tests/test_numpy.py
 endef
 
-# make check and a short training of each script, with the oldest packages that pyproject.toml allows or the newest, in
-# .venv/oldest or .venv/newest; on Python 3.11 or 3.12. torch is as uv finds it, on Linux with CUDA, several GB;
+# make check without types, and a short training of each script, with the oldest packages that pyproject.toml allows or
+# the newest, in .venv/oldest or .venv/newest; on Python 3.11 or 3.12. torch is as uv finds it, on Linux with CUDA, several GB;
 # UV_TORCH_BACKEND=cpu makes it small.
 test-oldest: RESOLUTION = lowest-direct
 test-newest: RESOLUTION = highest
@@ -73,8 +73,8 @@ test-slurm: .venv/test
 test-docker:
 	tests/docker_build.sh
 
-# Other people's environments, from PyPI: each package in a virtual environment of its own, and the table of
-# docs/other-environments.md
+# Other people's environments, from PyPI, and the table of docs/other-environments.md. A package that would replace
+# others' has a virtual environment of its own
 test-environments: .venv/test
 	$(PYTHON) -m venv .venv/others && .venv/others/bin/python -m pip install --disable-pip-version-check --quiet uv
 	$(BIN)/python tests/other_environments.py
@@ -97,6 +97,8 @@ results: .venv/test
 	$(BIN)/python docs/build/result_tables.py
 	$(BIN)/python docs/build/ablation_tables.py
 	$(BIN)/python docs/build/memory.py
+	$(BIN)/python docs/build/time_limits.py
+	$(BIN)/python docs/how_many_seeds.py
 	$(BIN)/python docs/build/drawings.py
 	$(BIN)/python docs/build/gallery.py rebuild
 
@@ -132,7 +134,8 @@ docs: .venv/docs/done
 	.venv/docs/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-docs.txt
 	touch $@
 
-# Upgrades every pin to the newest release that pyproject.toml allows, for all Pythons and systems, and shows what changed.
+# Upgrades the pins of the three files to the newest releases that pyproject.toml allows, for all Pythons and systems, and
+# shows what changed.
 # torch's own CUDA packages stay unpinned, so that its small CPU build can be installed instead.
 PINS = .venv/lock/bin/uv pip compile --universal --python-version 3.11 --upgrade --quiet --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links pyproject.toml

@@ -90,7 +90,7 @@ def hunks(diff: Path) -> dict[str, list[tuple[str, str]]]:
             changes[script] = []
         elif line.startswith("@@"):
             changes[script].append(("", ""))
-        elif not line.startswith("+++ "):
+        elif not line.startswith(("+++ ", "diff ", "index ")):  # as git heads the lines of a file
             before, after = changes[script][-1]
             if line[0] != "+":
                 before += line[1:]

@@ -18,7 +18,8 @@ pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
 # As in requirements-all.txt, which pins them, with neither what they need in turn nor what the machine has
 names="ale-py cffi docstring-parser dm-env dm-tree envpool envpool-assets farama-notifications glfw gym3 gym-notices
-    gymnasium mujoco optree procgen-mirror pycparser pyopengl stable-baselines3 typeguard tyro websockets"
+    gymnasium markdown-it-py mdurl mujoco optree procgen-mirror psutil pycparser pygments pyopengl rich stable-baselines3
+    typeguard tyro websockets"
 wanted=()
 for name in $names; do
     pin=$(cat requirements-all.txt requirements-procgen.txt | grep "^$name==" | head -1)

@@ -19,8 +19,8 @@
     uv run benchmark/simulator_speed.py --only ours brax --num-envs 1024 --rounds 1
 
 Rollouts of 24 steps, 5 epochs of 4 minibatches, networks of 2 x 64 tanh. Each measurement is a process of its own, and
-the libraries take turns. The first two updates, which compile and warm up, aren't counted. ours and parent write no
-logs, the others do; settings without a counterpart stay at the library's defaults.
+the libraries take turns. The first two updates, which compile and warm up, aren't counted. None writes logs; settings
+without a counterpart stay at the library's defaults.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measures the tables "Beside CleanRL" and "All rows" of docs/speed.md anew, in one go: an hour on two cores, on a machine that does nothing else.
+# Measures the tables "Beside CleanRL", "All rows" and "Start-up and memory" of docs/speed.md anew, in one go: an hour
+# on two cores, on a machine that does nothing else.
 # What it writes is published: benchmark/results/speed.json and cleanrl_speed.json; make results puts them into the pages.
 #
 #     benchmark/speed.sh --cleanrl ../cleanrl --python ../cleanrl/.venv/bin/python

@@ -35,12 +35,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import psutil
 import tyro
 from command_line import UserError, one_line_errors, print_table, with_values, words_of
 from files import write_atomically
 from kept import write_json
 from runs import ROOT, read_log, release, version
+
+with one_line_errors():
+    import psutil
 
 # What one stable-baselines3 has in common with all scripts that are measured beside it
 SIZES = ("num_envs", "num_steps", "num_minibatches", "update_epochs")
@@ -481,7 +483,7 @@ def check(args: Args) -> None:
     if args.profile and (len(args.script) > 1 or args.keep or args.against is not None or args.processes != 1):
         raise UserError("--profile: is of one process and is not kept; leave out --keep, --against and --processes")
     package = "sb3-contrib" if has_memory(args.script[0]) else "stable-baselines3"
-    if args.sb3 and importlib.util.find_spec(package.replace("-", "_")) is None:
+    if args.sb3 and not args.profile and importlib.util.find_spec(package.replace("-", "_")) is None:
         raise UserError(f"{package} is not installed; pip install {package}, or leave it out by --no-sb3")
 
 
@@ -511,7 +513,7 @@ def measure_all(args: Args) -> dict[str, dict]:
         of_script = [one[script] for one in rounds]
         configs = [one.pop("config") for one in of_script]
         versions = configs[-1]["versions"] | {script: version(ROOT / "cleanrl" / f"{script}.py")}
-        for package in ["stable-baselines3", "torch"] if args.sb3 else []:
+        for package in ["stable-baselines3", "torch"] if args.sb3 and not args.profile else []:
             versions[package] = importlib.metadata.version(package)
         measured[f"throughput/{script}"] = {
             "options": asdict(args) | {"output": None},
@@ -526,9 +528,14 @@ def measure_all(args: Args) -> dict[str, dict]:
 
 
 def main(args: Args) -> None:
-    """Measures, prints the tables, and writes the files that it is to."""
+    """Measures, writes the files that it is to, and prints the tables."""
     check(args)
     measured = measure_all(args)
+    if args.output:
+        write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
+    if args.keep:
+        for name, one in measured.items():
+            write_json("speed.json", name, one)
     if args.profile:
         for name, one in measured.items():
             parts = one["medians"]["profile"]
@@ -537,11 +544,6 @@ def main(args: Args) -> None:
     else:
         for rows in (speed_rows(measured), launch_rows(measured)):
             print_table([[cell.replace("<br>", "; ") for cell in row] for row in rows])
-    if args.output:
-        write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
-    if args.keep:
-        for name, one in measured.items():
-            write_json("speed.json", name, one)
 
 
 if __name__ == "__main__":

@@ -843,9 +843,6 @@ def check_arguments(args: Args) -> None:
     compiler = os.environ.get("CXX", "g++")
     if args.compile and args.evaluate is None and shutil.which(compiler) is None:
         raise UserError(f"--compile: needs a C++ compiler; install {compiler}, or name another by CXX")
-    sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
-    registered = set(gym.registry)
-    hint = ""
     try:
         import envpool
 
@@ -864,13 +861,7 @@ def check_arguments(args: Args) -> None:
     except (Exception, SystemExit) as error:  # an unknown id, a missing package, no display, a call of quit()
         text = str(error)
         if not isinstance(error, UserError):
-            if isinstance(error, gym.error.UnregisteredEnv):
-                ids = sorted(set(gym.registry) - registered)
-                hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py; "
-                if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
-                    hint = f"its module registers {', '.join(ids) or 'nothing; see docs/other-environments.md'}; "
-            elif args.capture_video:
-                hint += "if it can't draw, add --no-capture-video; "
+            hint = "if it can't draw, add --no-capture-video; " if args.capture_video else ""
             text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 

@@ -980,9 +980,6 @@ def check_arguments(args: Args) -> None:
         raise UserError(f"--device {args.device}: torch {torch.__version__} finds none; use --device cpu")
     if args.track and importlib.util.find_spec("wandb") is None:
         raise UserError("--track: needs another package: pip install wandb")
-    sys.path.append(os.getcwd())  # --env-id mine:Mine-v0 finds mine.py where you start
-    registered = set(gym.registry)
-    hint = ""
     try:
         check_levels(args)
         envs = VectorEnv(args, 1, "rgb_array" if args.capture_video else None)
@@ -997,13 +994,7 @@ def check_arguments(args: Args) -> None:
     except (Exception, SystemExit) as error:  # an unknown id, a missing package, no display, a call of quit()
         text = str(error)
         if not isinstance(error, UserError):
-            if isinstance(error, gym.error.UnregisteredEnv):
-                ids = sorted(set(gym.registry) - registered)
-                hint = "ids of other packages are written module:Name-v0; for Atari games see ppo_atari.py; "
-                if ":" in args.env_id:  # the module is there, but perhaps for gym, which Gymnasium replaced
-                    hint = f"its module registers {', '.join(ids) or 'nothing; see docs/other-environments.md'}; "
-            elif args.capture_video:
-                hint += "if it can't draw, add --no-capture-video; "
+            hint = "if it can't draw, add --no-capture-video; " if args.capture_video else ""
             text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error
 

@@ -1,6 +1,7 @@
 """How often an unchanged script seems to improve, and how large an effect some seeds can find: docs/how-many-seeds.md.
 
-    python docs/how_many_seeds.py                  fills the page's tables from docs/how_many_seeds.csv
+    python docs/how_many_seeds.py                  fills the page's tables, from docs/how_many_seeds.csv
+                                                   and the kept ablations
     python docs/how_many_seeds.py --collect runs   makes that file anew from run folders
 
 That file has a row a run: environment, seed and the mean return of the last 100 episodes. How often each rule is wrong

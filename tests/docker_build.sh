@@ -91,7 +91,6 @@ for script in cleanrl/*.py; do
     echo "$script"
     case "$script" in
         *_gpu.py) video="" ;; # makes none
-        *envpool*) video="" ;; # makes its videos from gymnasium's games, as ppo_atari.py does
         *continuous*) video="--capture-video --env-id InvertedPendulum-v4" ;; # its episodes are short
         *) video="--capture-video" ;;
     esac

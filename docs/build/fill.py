@@ -6,7 +6,7 @@ diffs, and the lines of code that pages quote.
 A block begins with a comment, `<!-- options ppo_atari -->`, and ends with `<!-- end of options -->`. A link to a line
 has the name of what is there as its title, `[ppo.py](../cleanrl/ppo.py#L211 "core-5")`: a detail's tag, or a definition
 such as `Agent.get_action`. Its number is kept current, and so are the lengths of ppo.py. Results are filled in by
-result_tables.py, ablation_tables.py and gallery.py.
+the other programs here and by docs/how_many_seeds.py.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What docs/memory.md shows: agents with and without a memory, and what an agent's memory knows.
 
     python docs/build/memory.py                  # the table and the curves, from the kept runs and recurrent_ppo/
-    python docs/build/memory.py draw runs/RUN    # memory_state.svg, of a run of ppo_lstm.py on CartPole
+    python docs/build/memory.py draw runs/RUN    # memory_state.svg, of one of CartPoleNoVelocity-v0
 
 All files are in benchmark/results. The runs are those of benchmark/ppo_lstm.sh, ppo_continuous_action_lstm.sh and
 popgym.sh, and of recurrent_ppo.py.

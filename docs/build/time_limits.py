@@ -295,6 +295,8 @@ def main() -> None:
     parser.add_argument("task", nargs="?", choices=TASKS)
     parser.add_argument("seeds", nargs="*", type=int)
     chosen = parser.parse_args()
+    if chosen.action == "train" and not chosen.seeds:
+        parser.error("train: name a task and seeds")
     if chosen.action == "ring":
         print(ring_table())
     elif chosen.action == "train":

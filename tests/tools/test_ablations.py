@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,6 +54,24 @@ def test_manifest_and_folder_agree():
         for name in suite["ablations"]:
             assert not ABLATIONS[name].idle
             assert ABLATIONS[name].flag or suite["script"] in ablate.hunks(ABLATIONS[name].diff)
+
+
+def test_a_diff_as_git_writes_it_applies(monkeypatch, tmp_path):
+    """Made as manifest.toml says, of an edit in two scripts."""
+    shutil.copytree(ROOT / "cleanrl", tmp_path / "cleanrl", ignore=shutil.ignore_patterns("__pycache__"))
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@example.org"]
+    for words in (["init", "--quiet"], ["add", "cleanrl"], ["commit", "--quiet", "--message", "before"]):
+        subprocess.run([*git, *words], check=True)
+    edited = {}
+    for script in ("ppo", "ppo_atari"):
+        path = tmp_path / "cleanrl" / f"{script}.py"
+        edited[script] = path.read_text().replace("eps=1e-5", "eps=1e-8")
+        path.write_text(edited[script])
+    written = subprocess.run([*git, "diff", "-U1", "cleanrl"], check=True, capture_output=True, text=True).stdout
+    (tmp_path / "core-3.diff").write_text(written)
+    monkeypatch.setattr(ablate, "ABLATIONS", tmp_path)
+    for script, text in edited.items():
+        assert ablate.changed(ABLATIONS["core-3"], script) == text
 
 
 def test_a_diff_that_no_longer_fits_is_named(monkeypatch, tmp_path):

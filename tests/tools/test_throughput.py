@@ -284,6 +284,27 @@ def test_the_median_round_is_written_and_kept_where_it_is_to_be(measured, tool_h
     assert stdout.count("ppo_numpy.py") == 2
 
 
+def test_what_was_measured_is_written_before_it_is_printed(measured, tool_here, tmp_path, monkeypatch):
+    def print_table(rows):
+        raise ModuleNotFoundError(name="rich")
+
+    monkeypatch.setattr(tool, "print_table", print_table)
+    _, stderr = tool_here(tool, "--rounds", "1", "--output", "one.json", status=2)
+    assert "rich is not installed" in stderr
+    assert json.loads((tmp_path / "one.json").read_text()).keys() == {"throughput/ppo"}
+
+
+def test_a_profile_needs_no_stable_baselines3(tool_here, tmp_path, monkeypatch):
+    config = {"arguments": TASK, "versions": {}, "hardware": {}}
+    found = {"parts": {"update": 2.0, "learning": 1.0}, "config": config}
+    monkeypatch.setattr(tool, "in_child", lambda function, script, arguments: found)
+    monkeypatch.setattr(tool.importlib.util, "find_spec", lambda name: None)
+    stdout, _ = tool_here(tool, "--profile", "--rounds", "1", "--output", "one.json")
+    result = json.loads((tmp_path / "one.json").read_text())["throughput/ppo"]
+    assert result["medians"] == {"profile": found["parts"]} and result["versions"].keys() == {"ppo"}
+    assert "milliseconds of" in stdout and "2.0" in stdout
+
+
 def test_medians_are_of_each_number_apart():
     rounds = [{"a": 1.0, "b": {"c": 9.0}}, {"a": 2.0, "b": {"c": 1.0}}, {"a": 90.0, "b": {"c": 2.0}}]
     assert tool.medians(rounds) == {"a": 2.0, "b": {"c": 2.0}}

@@ -23,9 +23,10 @@ def gae(i):
 
 
 def update(i):
-    """Gradient steps on the whole of i["batch"]: actions, log_probs, values, advantages, returns, (M,) each. The policy
-    and the value function are one linear layer each, whose first weights are i["weights"], on observations that are the
-    rows of np.eye(M); i["kind"] is "discrete", "gaussian" with a log_std of its own, or "multidiscrete" with masks.
+    """Gradient steps on the whole of i["batch"]: actions, log_probs, values, advantages, returns, (M,) each, but
+    actions (M, 2) unless i["kind"] is "discrete". The policy and the value function are one linear layer each, whose
+    first weights are i["weights"], on observations that are the rows of np.eye(M); i["kind"] is "discrete", "gaussian"
+    with a log_std of its own, or "multidiscrete" with masks.
     i["hyper"] has clip_coef, vf_coef, ent_coef, max_grad_norm, and learning_rates, one for each step.
 
     Returns {"steps": [{"gradients": {...}, "weights": {...}}, ...]}: after each step the clipped gradients and the new
