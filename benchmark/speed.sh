@@ -5,7 +5,8 @@
 #
 #     benchmark/speed.sh --cleanrl ../cleanrl --python ../cleanrl/.venv/bin/python
 #
-# The options say where CleanRL is: benchmark/cleanrl_speed.py --help shows how to install it.
+# The options say where CleanRL is: benchmark/cleanrl_speed.py --help shows how to install it. The rest needs what make
+# test installs.
 set -euo pipefail
 python benchmark/cleanrl_speed.py --output benchmark/results/cleanrl_speed.json "$@"
 throughput() {
