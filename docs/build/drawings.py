@@ -206,17 +206,19 @@ def recipe_curves(folder: Path) -> None:
 def speed_bars(folder: Path) -> None:
     """How many times as fast as stable-baselines3 the scripts are, from benchmark/results/speed.json."""
     scripts = [
-        ("ppo_numpy", "ppo_numpy.py", "CartPole"),
         ("ppo", "ppo.py", "CartPole"),
-        ("ppo_continuous_action_numpy", "ppo_continuous_action_numpy.py", "HalfCheetah"),
+        ("ppo_numpy", "ppo_numpy.py", "CartPole"),
         ("ppo_continuous_action", "ppo_continuous_action.py", "HalfCheetah"),
-        ("ppo_lstm", "ppo_lstm.py", "RecurrentPPO on CartPole"),
+        ("ppo_continuous_action_numpy", "ppo_continuous_action_numpy.py", "HalfCheetah"),
         ("ppo_atari_envpool", "ppo_atari_envpool.py", "Breakout"),
         ("ppo_atari", "ppo_atari.py", "Breakout"),
+        ("ppo_lstm", "ppo_lstm.py", "RecurrentPPO on CartPole"),
+        ("ppo_continuous_action_lstm", "ppo_continuous_action_lstm.py", "RecurrentPPO on HalfCheetah"),
+        ("ppo_atari_lstm", "ppo_atari_lstm.py", "RecurrentPPO on Breakout"),
     ]
     measured = read_json("speed.json")
-    drawing = Drawing(590, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
-    left = 250
+    drawing = Drawing(610, 44 + 44 * len(scripts), "Steps per second, as multiples of stable-baselines3's")
+    left = 270
     unit = 34
     for i, (script, name, game) in enumerate(scripts):
         medians = measured[f"throughput/{script}"]["medians"]
