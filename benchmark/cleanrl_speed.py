@@ -29,7 +29,7 @@ from command_line import UserError, one_line_errors, print_table
 from files import write_atomically
 from runs import ROOT, release
 
-MEASURED = {  # environment and steps: some ten seconds of CleanRL's
+MEASURED = {  # environment and steps: 10 to 30 seconds of CleanRL's
     "ppo": ("CartPole-v1", 65_536),
     "ppo_continuous_action": ("HalfCheetah-v4", 20_480),
     "ppo_atari": ("BreakoutNoFrameskip-v4", 4_096),

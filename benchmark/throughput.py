@@ -197,7 +197,8 @@ def sb3_envs(arguments: dict, workers: bool, frames: int):
 def measure_sb3(arguments: dict, threads: int | None, workers: bool, args: Args) -> dict:
     """Trains by stable-baselines3's PPO with the script's arguments, on `threads` threads of torch (None: its default).
     Its networks are the scripts': two of 64 and 64 tanh units, or for games the convolutions of Nature. A memory is
-    RecurrentPPO's: one LSTM of the script's size for policy and value, without the small scripts' layer before it."""
+    RecurrentPPO's: one LSTM of the script's size for policy and value, without the small scripts' layer before it and
+    without their critic's network."""
     import torch
 
     memory = has_memory(args.script[0])
