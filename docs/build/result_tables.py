@@ -114,7 +114,7 @@ def latest(runs: list[Run]) -> list[Run]:
 def result_cells(rows: list[Row], without: tuple = ()) -> list[list[str]]:
     """The table of an experiment, header first, without these columns and those that have no number."""
     releases = sorted({row.runs[0].release for row in rows} - {None})
-    ours = f"ours, release {' and '.join(releases)}" if releases else "return"
+    ours = f"ours, release {', '.join(releases)}" if releases else "return"
     cells = [["environment", ours, "95% interval", "seeds", *PUBLISHED]]
     for row in rows:
         _, low, high = mean_interval(results(row.runs))
