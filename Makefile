@@ -92,7 +92,7 @@ test-simulators: .venv/playground/done .venv/mjlab/done
 	.venv/$*/bin/python -m pip install --disable-pip-version-check --quiet --no-deps -r $<
 	touch $@
 
-# Rebuilds every table and picture of the pages from benchmark/results and benchmark/agents
+# Rebuilds the pages' tables and pictures from benchmark/results and benchmark/agents
 results: .venv/test
 	$(BIN)/python docs/build/result_tables.py
 	$(BIN)/python docs/build/ablation_tables.py

@@ -6,6 +6,7 @@
 #   "gymnasium[classic-control]==1.4.0",
 #   "imageio[ffmpeg]>=2.38",
 #   "jax==0.10.2",
+#   "rich",
 #   "rsl-rl-lib==5.5.1",
 #   "stable-baselines3==2.9.2",
 #   "tensorboard>=2.21",
@@ -20,11 +21,12 @@
 
 Rollouts of 24 steps, 5 epochs of 4 minibatches, networks of 2 x 64 tanh. Each measurement is a process of its own, and
 the libraries take turns. The first two updates, which compile and warm up, aren't counted. None writes logs; settings
-without a counterpart stay at the library's defaults.
+without a counterpart stay at the library's defaults. It needs Linux, which keeps a process on one core.
 """
 
 import contextlib
 import functools
+import importlib.metadata
 import io
 import json
 import os
@@ -36,24 +38,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+from command_line import UserError, one_line_errors, print_table
+from files import write_atomically
+from runs import release
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cleanrl"))
-LIBRARIES = ("ours", "parent", "sb3", "rsl_rl", "brax")
+LIBRARIES = {  # what the table calls them, and the package whose version it says
+    "ours": ("`ppo_continuous_action_gpu.py`", None),
+    "parent": ("`ppo_continuous_action.py`", None),
+    "sb3": ("stable-baselines3", "stable-baselines3"),
+    "rsl_rl": ("rsl_rl's runner", "rsl-rl-lib"),
+    "brax": ("brax's PPO", "brax"),
+}
 STEPS = 24  # of a rollout
 WARM_UP = 2  # updates that aren't counted
-ONE_THREAD = {  # variables of the processes that measure
-    "OMP_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
 LARGEST = {"parent": 1024, "sb3": 1024}  # more environments than these take them minutes an update
 
 
 @dataclass
 class Args:
-    only: tuple[str, ...] = LIBRARIES  # libraries to measure
+    only: tuple[str, ...] = tuple(LIBRARIES)  # libraries to measure; the first is the one that others are compared with
     num_envs: tuple[int, ...] = (64, 1024, 4096)  # environments that are stepped together
-    rounds: int = 3  # measurements of each, whose median is shown
+    rounds: int = 3  # rounds, each with one measurement of everything
     seconds: float = 20.0  # about how long a measurement takes, without its start
+    output: Path | None = None  # JSON file to write
     measure: str | None = None  # a library to measure in this process; for the program's own use
 
 
@@ -67,16 +75,13 @@ class Clock:
 
     def mark(self) -> bool:
         """Notes that an update begins. Returns whether it was the last one to measure."""
-        self.marks.append((time.perf_counter(), time.process_time()))
-        return len(self.marks) > WARM_UP + 3 and self.marks[-1][0] - self.marks[WARM_UP][0] > self.seconds
+        self.marks.append(time.perf_counter())
+        return len(self.marks) > WARM_UP + 3 and self.marks[-1] - self.marks[WARM_UP] > self.seconds
 
-    def result(self) -> dict:
-        """Steps per second of the clock and of the process's own time."""
-        return rates(self.num_envs * STEPS * (len(self.marks) - 1 - WARM_UP), self.marks[WARM_UP], self.marks[-1])
-
-
-def rates(steps: int, begin: tuple[float, float], end: tuple[float, float]) -> dict:
-    return {"steps_per_second": steps / (end[0] - begin[0]), "per_cpu_second": steps / (end[1] - begin[1])}
+    def speed(self) -> float:
+        """Steps per second."""
+        updates = len(self.marks) - 1 - WARM_UP
+        return self.num_envs * STEPS * updates / (self.marks[-1] - self.marks[WARM_UP])
 
 
 class Enough(Exception):
@@ -109,21 +114,21 @@ def sizes(num_envs: int) -> dict:
     return {"num_envs": num_envs, "num_steps": STEPS, "total_timesteps": steps} | shared
 
 
-def measure_ours(num_envs: int, clock: Clock) -> dict:
+def measure_ours(num_envs: int, clock: Clock) -> float:
     import ppo_continuous_action_gpu as ppo
 
     ppo.train(ppo.Args(**sizes(num_envs), device="cpu", adaptive_kl=0.01), Run(clock))
-    return clock.result()
+    return clock.speed()
 
 
-def measure_parent(num_envs: int, clock: Clock) -> dict:
+def measure_parent(num_envs: int, clock: Clock) -> float:
     import ppo_continuous_action as ppo
 
     ppo.train(ppo.Args(**sizes(num_envs), env_id="Pendulum-v1", bootstrap_truncated=True), Run(clock))
-    return clock.result()
+    return clock.speed()
 
 
-def measure_sb3(num_envs: int, clock: Clock) -> dict:
+def measure_sb3(num_envs: int, clock: Clock) -> float:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
@@ -141,10 +146,10 @@ def measure_sb3(num_envs: int, clock: Clock) -> dict:
     options = {"n_steps": STEPS, "batch_size": num_envs * STEPS // 4, "n_epochs": 5, "learning_rate": 1e-3}
     with contextlib.suppress(Enough):
         PPO("MlpPolicy", envs, **options, device="cpu").learn(num_envs * STEPS * 10_000, callback=Mark())
-    return clock.result()
+    return clock.speed()
 
 
-def measure_rsl_rl(num_envs: int, clock: Clock) -> dict:
+def measure_rsl_rl(num_envs: int, clock: Clock) -> float:
     """Its runner, on the pendulum of ppo_continuous_action_gpu.py."""
     import ppo_continuous_action_gpu as ppo
     from rsl_rl.env import VecEnv
@@ -198,10 +203,10 @@ def measure_rsl_rl(num_envs: int, clock: Clock) -> dict:
     runner = OnPolicyRunner(Pendulum(), config, log_dir=None, device="cpu")
     with contextlib.suppress(Enough), contextlib.redirect_stdout(io.StringIO()):
         runner.learn(10_000)
-    return clock.result()
+    return clock.speed()
 
 
-def measure_brax(num_envs: int, clock: Clock) -> dict:
+def measure_brax(num_envs: int, clock: Clock) -> float:
     """Its PPO says only now and then how far it is, so it gets as many steps as were measured before in `seconds`."""
     import jax
     import jax.numpy as jnp
@@ -234,11 +239,11 @@ def measure_brax(num_envs: int, clock: Clock) -> dict:
             after = jnp.stack([angle + velocity * 0.05, velocity])
             return state.replace(pipeline_state=after, obs=self.observe(after), reward=reward, done=jnp.zeros(()))
 
-    def train_for(updates: int) -> dict:
+    def train_for(updates: int) -> float:
         marks = []
 
         def note_step(step, *_):
-            marks.append((step, (time.perf_counter(), time.process_time())))
+            marks.append((step, time.perf_counter()))
 
         train.train(
             Pendulum(),
@@ -265,10 +270,10 @@ def measure_brax(num_envs: int, clock: Clock) -> dict:
         )
         first_step, begin = marks[-2]
         last_step, end = marks[-1]
-        return rates(last_step - first_step, begin, end)
+        return (last_step - first_step) / (end - begin)
 
     seen = train_for(12)
-    return train_for(max(12, int(3 * clock.seconds * seen["steps_per_second"] / (num_envs * STEPS))))
+    return train_for(max(12, int(3 * clock.seconds * seen / (num_envs * STEPS))))
 
 
 MEASURES = {
@@ -280,49 +285,72 @@ MEASURES = {
 }
 
 
-def measure(library: str, num_envs: int, seconds: float) -> dict:
-    """Measures in this process."""
+def measure(library: str, num_envs: int, seconds: float) -> float:
+    """Measures in this process, which is then kept on one core. That comes before imports, which count the cores."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import torch
 
     torch.set_num_threads(1)
     return MEASURES[library](num_envs, Clock(num_envs, seconds))
 
 
-def measure_in_a_process(library: str, num_envs: int, seconds: float) -> dict | None:
-    """The result, or None if the process failed; it has said why."""
+def measure_in_a_process(library: str, num_envs: int, seconds: float) -> float | None:
+    """The speed, or None if the process failed; it has said why."""
     command = [sys.executable, __file__, "--measure", library, "--num-envs", str(num_envs), "--seconds", str(seconds)]
-    done = subprocess.run(command, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, encoding="utf-8")
+    done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
     return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
 
 
+def table(measured: dict) -> list[list[str]]:
+    """A header and a row for each library: its speed as a multiple of the first one's, by number of environments, the
+    median of the rounds' and their range; – where it wasn't measured."""
+    all_speeds = measured["speeds"]
+    first = next(iter(all_speeds))
+    rows = [["environments", *(f"{int(num_envs):,}" for num_envs in all_speeds[first])]]
+    for library, by_envs in all_speeds.items():
+        name, _ = LIBRARIES[library]
+        version = measured["versions"].get(library)
+        cells = [f"{name}, {version}" if version else name]
+        for num_envs, base in all_speeds[first].items():
+            pairs = zip(by_envs.get(num_envs, []), base)
+            ratios = [speed / of_first for speed, of_first in pairs if speed and of_first]
+            if library == first:
+                cells.append("1")
+            elif ratios:
+                cells.append(f"{statistics.median(ratios):.1f}× ({min(ratios):.1f}–{max(ratios):.1f})")
+            else:
+                cells.append("–")
+        rows.append(cells)
+    return rows
+
+
 def main(args: Args) -> int:
+    """Measures, and prints a table. Returns 1 if a measurement failed."""
     unknown = set(args.only) - set(LIBRARIES)
-    if unknown:
-        print(f"simulator_speed.py: error: --only {' '.join(sorted(unknown))}: there are {', '.join(LIBRARIES)}")
-        return 2
+    if unknown or args.rounds < 1:
+        raise UserError(f"--only takes {', '.join(LIBRARIES)}, and --rounds 1 or more")
     if args.measure:
         print(json.dumps(measure(args.measure, args.num_envs[0], args.seconds)))
         return 0
+    packages = {library: LIBRARIES[library][1] for library in args.only}
+    versions = {library: importlib.metadata.version(package) for library, package in packages.items() if package}
     cells = [(n, library) for n in args.num_envs for library in args.only if n <= LARGEST.get(library, n)]
-    results = {cell: [] for cell in cells}
+    speeds: dict = {library: {} for library in args.only}
     failed = False
     for number in range(args.rounds):
         for num_envs, library in cells:
-            result = measure_in_a_process(library, num_envs, args.seconds)
-            if result is None:
-                failed = True
-                continue
-            results[num_envs, library].append(result)
-            print(f"round {number + 1}: {library} {num_envs}: {result['per_cpu_second']:,.0f} steps/s", flush=True)
-    print("\n| environments | library | steps per second of CPU time (range) | of the clock |\n|---|---|---|---|")
-    for (num_envs, library), found in results.items():
-        if found:
-            speeds = [x["per_cpu_second"] for x in found]
-            spread = f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f}–{max(speeds):,.0f})"
-            clock = statistics.median(x["steps_per_second"] for x in found)
-            print(f"| {num_envs:,} | {library} | {spread} | {clock:,.0f} |")
+            speed = measure_in_a_process(library, num_envs, args.seconds)
+            speeds[library].setdefault(str(num_envs), []).append(speed)
+            failed = failed or speed is None
+            shown = "failed" if speed is None else f"{speed:,.0f} steps/s"
+            print(f"round {number + 1}: {library} {num_envs}: {shown}", flush=True)
+    measured = {"release": release(), "versions": versions, "speeds": speeds}
+    print_table(table(measured))
+    if args.output:
+        write_atomically(args.output, json.dumps(measured, indent=2) + "\n")
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Args, description=__doc__)))
+    with one_line_errors():
+        sys.exit(main(tyro.cli(Args, description=__doc__)))

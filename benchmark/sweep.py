@@ -120,7 +120,20 @@ def split_command(command: str) -> tuple[list[str], list[str]]:
         if "=" in words[0]:
             hint = "variables go before python benchmark/sweep.py; --gpus gives each run a GPU"
         raise UserError(f"--command: there is no program {words[0]}; {hint}")
-    return words[: ends[0]], words[ends[0] :]
+    return words[: ends[0]], as_of_today(words[ends[0] :])
+
+
+def as_of_today(typed: list[str]) -> list[str]:
+    """The words of a script's command line as its own read_arguments takes them: some are CleanRL's and of 2020."""
+    words = []
+    for word in typed:
+        if word == "False" and words:  # --track False
+            words[-1] = words[-1].replace("--", "--no-", 1)
+        elif word != "True":
+            words.append(word)
+    today = {"--gym-id": "--env-id", "--prod-mode": "--track", "--no-prod-mode": "--no-track"}
+    today |= {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}
+    return [today.get(word, word) for word in words]
 
 
 def grid_points(grid: list[str]) -> dict[str, list[str]]:
@@ -186,7 +199,6 @@ def option_names(words: list[str]) -> list[str]:
 
 def read_arguments(script: Path, words: list[str]) -> dict:
     """The script's arguments with these words typed."""
-    words = [word for word in words if word not in ("--cuda", "--no-cuda")]  # as the scripts take them for --device
     kind = script_args(script)
     try:
         arguments = tyro.cli(kind, args=words, console_outputs=False)
@@ -532,7 +544,7 @@ def main(args: Args) -> int:
             print(f"--task {args.task}: this sweep has the runs 0 to {len(jobs) - 1} only; nothing to do")
             return 0
         jobs = [jobs[args.task]]
-    if args.gpus and jobs[0].arguments.get("device") == "cpu" and "--cuda" not in jobs[0].options:
+    if args.gpus and jobs[0].arguments.get("device") == "cpu":
         raise UserError(f"--gpus: {jobs[0].script.name} runs on the CPU if --command has no --device cuda")
     workers = args.workers or max(1, len(args.gpus))
     return make_runs(jobs, workers, args.threads, tuple(args.gpus))

@@ -1,6 +1,7 @@
 """Speeds of this repository's scripts in turns with CleanRL's, and on Pendulum with other libraries'."""
 
 import json
+import os
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -85,15 +86,13 @@ def test_a_script_of_theirs_that_breaks_is_one_line(args):
 
 # ----------------------------------------------------------------------------------------------------------- Simulators
 def test_the_first_two_updates_are_not_counted(monkeypatch):
-    """An update takes a second, of which the process has a quarter; the first two take a hundred."""
+    """An update takes a second; the first two take a hundred."""
     seconds = [0.0, 100.0, 200.0, 201.0, 202.0, 203.0, 204.0]
-    of_process = iter([second / 4 for second in seconds])
-    time = SimpleNamespace(perf_counter=iter(seconds).__next__, process_time=of_process.__next__)
-    monkeypatch.setattr(simulator_speed, "time", time)
+    monkeypatch.setattr(simulator_speed, "time", SimpleNamespace(perf_counter=iter(seconds).__next__))
     clock = simulator_speed.Clock(num_envs=10, seconds=3.5)
     was_last = [clock.mark() for _ in seconds]
     assert was_last == [False] * 6 + [True]  # 4 s are more than 3.5
-    assert clock.result() == {"steps_per_second": 240.0, "per_cpu_second": 960.0}  # rollouts of 24 steps
+    assert clock.speed() == 240.0  # rollouts of 24 steps
 
 
 @pytest.mark.parametrize("library", ["ours", "parent", "sb3"])
@@ -122,55 +121,61 @@ def test_libraries_collect_24_steps_and_learn_5_epochs_of_4_minibatches(library,
     assert calls == {"Adam": 5 * 5 * 4} | simulated and len(clock.marks) == 6
 
 
-def test_libraries_are_measured_in_turns_and_a_row_has_median_and_range(monkeypatch, capsys):
+def measured_with(speeds, monkeypatch, tmp_path, **options):
+    """The status, the file, and the library and number of environments of each measurement, which gave these speeds."""
     measured = []
-    speeds = iter([1000.0, 10.0, 2000.0, 7000.0, 20.0, 4000.0, 3000.0, 90.0, 9000.0])
 
     def measure(library, num_envs, seconds):
         measured.append((num_envs, library))
-        speed = next(speeds)
-        return {"per_cpu_second": speed, "steps_per_second": 2 * speed}
+        return speeds.pop(0)
 
     monkeypatch.setattr(simulator_speed, "measure_in_a_process", measure)
-    args = simulator_speed.Args(only=("ours", "sb3"), num_envs=(1024, 4096), rounds=3)
-    assert simulator_speed.main(args) == 0
+    monkeypatch.setattr(simulator_speed.importlib.metadata, "version", lambda package: "2.9")
+    args = simulator_speed.Args(only=("ours", "sb3"), output=tmp_path / "speed.json", **options)
+    return simulator_speed.main(args), json.loads(args.output.read_text("utf-8")), measured
+
+
+def test_libraries_are_measured_in_turns_and_a_row_has_median_and_range(monkeypatch, tmp_path, capsys):
+    speeds = [1000.0, 100.0, 2000.0, 7000.0, 1400.0, 4000.0, 3000.0, 2700.0, 9000.0]
+    status, file, measured = measured_with(speeds, monkeypatch, tmp_path, num_envs=(1024, 4096), rounds=3)
+    assert status == 0 and file["release"] == release()
     assert measured == [(1024, "ours"), (1024, "sb3"), (4096, "ours")] * 3  # 4,096 would take sb3 minutes
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert rows[1:] == [
-        "| 1,024 | ours | 3,000 (1,000–7,000) | 6,000 |",
-        "| 1,024 | sb3 | 20 (10–90) | 40 |",
-        "| 4,096 | ours | 4,000 (2,000–9,000) | 8,000 |",
+    assert simulator_speed.table(file) == [
+        ["environments", "1,024", "4,096"],
+        ["`ppo_continuous_action_gpu.py`", "1", "1"],
+        ["stable-baselines3, 2.9", "0.2× (0.1–0.9)", "–"],  # each round by itself
     ]
+    assert "0.2× (0.1–0.9)" in capsys.readouterr().out
 
 
-def test_a_library_that_fails_is_left_out_and_the_status_says_so(monkeypatch, capsys):
-    def measure(library, num_envs, seconds):
-        return None if library == "sb3" else {"per_cpu_second": 5.0, "steps_per_second": 6.0}
-
-    monkeypatch.setattr(simulator_speed, "measure_in_a_process", measure)
-    assert simulator_speed.main(simulator_speed.Args(only=("ours", "sb3"), num_envs=(64,), rounds=1)) == 1
-    printed = capsys.readouterr().out
-    assert "| 64 | ours | 5 (5–5) | 6 |" in printed and "sb3" not in printed
-    assert simulator_speed.main(simulator_speed.Args(only=("ours", "jaxrl"))) == 2
+def test_a_library_that_fails_is_left_out_and_the_status_says_so(monkeypatch, tmp_path):
+    speeds = [10.0, None, 10.0, 30.0]
+    status, file, _ = measured_with(speeds, monkeypatch, tmp_path, num_envs=(64,), rounds=2)
+    assert status == 1 and simulator_speed.table(file)[2] == ["stable-baselines3, 2.9", "3.0× (3.0–3.0)"]
+    for wrong in ({"only": ("ours", "jaxrl")}, {"rounds": 0}):
+        with pytest.raises(UserError, match="--only takes ours, parent, sb3, rsl_rl, brax, and --rounds 1 or more"):
+            simulator_speed.main(simulator_speed.Args(**wrong))
 
 
-def test_a_measurement_is_a_process_of_one_thread(tmp_path, monkeypatch):
+def test_a_measurement_is_a_process(tmp_path, monkeypatch):
     program = tmp_path / "program.py"
     program.write_text(
-        "import json, os, sys\nprint('hello')\n"
-        "print(json.dumps([sys.argv[1:], os.environ['OMP_NUM_THREADS'], os.environ['XLA_FLAGS']]))\n"
-        "sys.exit('--fail' in sys.argv)\n"
+        "import json, sys\nprint('hello')\nprint(json.dumps(sys.argv[1:]))\nsys.exit('--fail' in sys.argv)\n"
     )
     monkeypatch.setattr(simulator_speed, "__file__", str(program))
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    words, threads, flags = simulator_speed.measure_in_a_process("brax", 64, 2.0)
+    words = simulator_speed.measure_in_a_process("brax", 64, 2.0)
     assert words == ["--measure", "brax", "--num-envs", "64", "--seconds", "2.0"]
-    assert threads == "1" and "intra_op_parallelism_threads=1" in flags
     assert simulator_speed.measure_in_a_process("--fail", 64, 2.0) is None
 
 
-def test_a_process_measures_what_is_typed(monkeypatch, capsys):
-    measures = {"ours": lambda num_envs, clock: {"num_envs": num_envs, "clock": [clock.num_envs, clock.seconds]}}
-    monkeypatch.setattr(simulator_speed, "MEASURES", measures)
-    assert simulator_speed.main(simulator_speed.Args(measure="ours", num_envs=(8,), seconds=3.0)) == 0
-    assert json.loads(capsys.readouterr().out) == {"num_envs": 8, "clock": [8, 3.0]}
+def test_a_process_measures_what_is_typed_on_one_core(monkeypatch, capsys):
+    def measure(num_envs, clock):
+        return [num_envs, clock.num_envs, clock.seconds, len(os.sched_getaffinity(0)), torch.get_num_threads()]
+
+    cores = os.sched_getaffinity(0)
+    monkeypatch.setattr(simulator_speed, "MEASURES", {"ours": measure})
+    try:
+        assert simulator_speed.main(simulator_speed.Args(measure="ours", num_envs=(8,), seconds=3.0)) == 0
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert json.loads(capsys.readouterr().out) == [8, 8, 3.0, 1, 1]
