@@ -50,7 +50,7 @@ PUBLISHED = [  # columns of published.csv
 COMPARISONS = {
     "ppo_numpy_against_ppo": Compare("ppo", "ppo_numpy", release="1.0"),
     "ppo_continuous_action_numpy_against_ppo_continuous_action": Compare(
-        "ppo_continuous_action", "ppo_continuous_action_numpy", release="0.3"
+        "ppo_continuous_action", "ppo_continuous_action_numpy", release="1.0"
     ),
     "ppo_atari_bf16_against_fp32": Compare("fp32", "ppo_atari", only=["env-id=BreakoutNoFrameskip-v4"]),
     "bf16_against_fp32": Compare("fp32", "ppo_atari_envpool", release="0.2"),
