@@ -4,7 +4,7 @@
 
 A table goes into its place, between <!-- results NAME --> and <!-- end of results -->. The runs are those of
 benchmark/results, where `python benchmark/report.py --keep` keeps them; the speeds are those that
-`benchmark/throughput.py --keep` measured.
+`benchmark/throughput.py --keep`, `cleanrl_speed.py` and `simulator_speed.py` measured.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 import blocks
 import cleanrl_speed
 import numpy as np
+import simulator_speed
 from blocks import ROOT
 from command_line import one_line_errors
 from intervals import LAST, mean_interval
@@ -308,6 +309,8 @@ def all_tables(tables: dict[str, list[Row]], compared: dict[str, dict]) -> dict[
     text["growth"] = growth_table(read_json("growth.json"))
     header, *cells = cleanrl_speed.table(read_json("cleanrl_speed.json"))
     text["cleanrl"] = markdown(header, cells)
+    header, *cells = simulator_speed.table(read_json("simulator_speed.json"))
+    text["simulators"] = markdown(header, cells)
     for exp_name, rows in tables.items():
         text[exp_name] = result_table(rows)
         if any(run.evaluations for row in rows for run in row.runs):
