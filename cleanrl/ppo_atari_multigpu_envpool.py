@@ -1106,7 +1106,7 @@ def check_arguments(args: Args) -> None:
             raise UserError("draws no picture; use --no-capture-video")
         envs.close()
     except (Exception, SystemExit) as error:  # an unknown id, a missing package, no display, a call of quit()
-        text = str(error)
+        text = str(error).rstrip(".")
         if not isinstance(error, UserError):
             hint = "if it can't draw, add --no-capture-video; " if args.capture_video else ""
             text = f"{type(error).__name__}: {text or 'no message'}; {hint}--debug shows where"

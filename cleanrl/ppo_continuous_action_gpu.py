@@ -512,7 +512,7 @@ def open_simulator(args: Args, num_envs: int):
         simulator = make_envs(args, num_envs)
         check_simulator(simulator, args, num_envs)
     except (Exception, SystemExit) as error:  # an unknown id, a missing package, a call of quit()
-        text = str(error)
+        text = str(error).rstrip(".")
         if not isinstance(error, UserError):
             text = f"{type(error).__name__}: {text or 'no message'}; --debug shows where"
         raise UserError(f"--env-id {args.env_id} --env-kwargs {args.env_kwargs}: {text}") from error

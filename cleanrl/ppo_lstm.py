@@ -1010,7 +1010,7 @@ def check_arguments(args: Args) -> None:
             raise UserError("draws no picture; use --no-capture-video")
         envs.close()
     except (Exception, SystemExit) as error:  # an unknown id, a missing package, no display, a call of quit()
-        text = str(error)
+        text = str(error).rstrip(".")
         if not isinstance(error, UserError):
             if isinstance(error, gym.error.UnregisteredEnv):
                 ids = sorted(set(gym.registry) - registered)
