@@ -38,15 +38,15 @@ NOT_IDENTITY = frozenset(
 
 # -------------------------------------------------------------------------------------------------------------- Scripts
 @cache
-def script_args(script: Path) -> type:
-    """The dataclass Args of a script, which is run as a module."""
+def defined_in(script: Path, name: str):
+    """Args or read_arguments of a script, which is run as a module."""
     sys.path.insert(0, str(script.resolve().parent))  # for modules beside it, as Python itself does
     try:
-        return runpy.run_path(str(script))["Args"]
+        return runpy.run_path(str(script))[name]
     except Exception as error:  # whatever the user's script does as it is loaded
         reason = f"{type(error).__name__}: {error}"
         raise UserError(
-            f"{script}: has no Args that can be read ({reason}); name a script such as cleanrl/ppo.py"
+            f"{script}: has no {name} that can be read ({reason}); name a script such as cleanrl/ppo.py"
         ) from error
 
 

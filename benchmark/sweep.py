@@ -14,6 +14,7 @@ one that diverged stays as it is. All others are resumed from their last checkpo
 
 import contextlib
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -36,13 +37,13 @@ from command_line import UserError, one_line_errors, print_table, with_values, w
 from intervals import curve
 from runs import (
     checkpoints,
+    defined_in,
     identity,
     last_step,
     planned_steps,
     read_config,
     read_end,
     read_episodes,
-    script_args,
     version,
 )
 
@@ -120,20 +121,7 @@ def split_command(command: str) -> tuple[list[str], list[str]]:
         if "=" in words[0]:
             hint = "variables go before python benchmark/sweep.py; --gpus gives each run a GPU"
         raise UserError(f"--command: there is no program {words[0]}; {hint}")
-    return words[: ends[0]], as_of_today(words[ends[0] :])
-
-
-def as_of_today(typed: list[str]) -> list[str]:
-    """The words of a script's command line as its own read_arguments takes them: some are CleanRL's and of 2020."""
-    words = []
-    for word in typed:
-        if word == "False" and words:  # --track False
-            words[-1] = words[-1].replace("--", "--no-", 1)
-        elif word != "True":
-            words.append(word)
-    today = {"--gym-id": "--env-id", "--prod-mode": "--track", "--no-prod-mode": "--no-track"}
-    today |= {"--cuda": "--device=cuda", "--no-cuda": "--device=cpu"}
-    return [today.get(word, word) for word in words]
+    return words[: ends[0]], words[ends[0] :]
 
 
 def grid_points(grid: list[str]) -> dict[str, list[str]]:
@@ -198,11 +186,12 @@ def option_names(words: list[str]) -> list[str]:
 
 
 def read_arguments(script: Path, words: list[str]) -> dict:
-    """The script's arguments with these words typed."""
-    kind = script_args(script)
+    """The script's arguments with these words typed, as it reads them itself."""
+    read = defined_in(script, "read_arguments")
     try:
-        arguments = tyro.cli(kind, args=words, console_outputs=False)
-    except (SystemExit, TypeError):  # TypeError: tyro looks for the help of a class whose module is gone
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            arguments, _ = read(words)
+    except (Exception, SystemExit):  # tyro's, or one line of the script's own; typing it shows which
         typed = shlex.join(words)
         raise UserError(f"{script.name} does not take {typed}; `python {script} {typed}` says why") from None
     return asdict(arguments)
@@ -224,7 +213,7 @@ def make_jobs(args: Args, folder: Path = Path(), named: bool = True) -> list[Job
     points = grid_points(args.grid)
     for words in [options, *points.values()]:
         for option in option_names(words):
-            if option in ("--env-id", "--seed", "--resume", "--evaluate"):
+            if option in ("--env-id", "--gym-id", "--seed", "--resume", "--evaluate"):
                 raise UserError(f"--command and --grid: leave out {option}, which the sweep sets")
     jobs = {}
     seeds = range(args.start_seed, args.start_seed + args.num_seeds)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from blocks import ROOT, fill
 from files import write_atomically
-from runs import script_args
+from runs import defined_in
 
 ORDER = (
     "ppo", "ppo_multidiscrete", "ppo_lstm", "ppo_numpy", "ppo_continuous_action", "ppo_continuous_action_lstm",
@@ -89,7 +89,7 @@ def parent(script: str) -> str:
 
 def option_rows(script: str) -> dict[str, str]:
     """The rows of the table of Args, by option: default, and help from the line's comment; and a row for each group."""
-    defaults = asdict(script_args(ROOT / "cleanrl" / f"{script}.py")())
+    defaults = asdict(defined_in(ROOT / "cleanrl" / f"{script}.py", "Args")())
     (definition,) = [node for node in tree(script).body if isinstance(node, ast.ClassDef) and node.name == "Args"]
     rows = {}
     for line in source(script).splitlines()[definition.lineno : definition.end_lineno]:

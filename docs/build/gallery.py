@@ -33,7 +33,7 @@ from files import write_atomically
 from intervals import mean_interval
 from kept import RESULTS, kept_runs, portable
 from pages import markdown, signed, spread
-from runs import IN_TABLES, Run, checkpoints, identity, script_args
+from runs import IN_TABLES, Run, checkpoints, defined_in, identity
 
 RECIPES = ROOT / "benchmark" / "recipes.toml"
 AGENTS = ROOT / "benchmark" / "agents"
@@ -68,7 +68,7 @@ def command(recipe: dict, env_id: str, *more: str) -> list[str]:
 
 def is_of(run: Run, env_id: str, recipe: dict) -> bool:
     """Whether a run is one of the recipe's: its script, arguments and seeds, of any version of the script."""
-    kind = script_args(ROOT / "cleanrl" / f"{recipe['script']}.py")
+    kind = defined_in(ROOT / "cleanrl" / f"{recipe['script']}.py", "Args")
     arguments = asdict(tyro.cli(kind, args=recipe["arguments"].split()))
     usual = asdict(kind())
     own = identity(arguments)

@@ -14,7 +14,7 @@ def tool_here(in_tmp_path, capsys):
     def call(tool, *words, status=0, kind="Args"):
         sweep.version_seen.cache_clear()  # a process that is typed anew looks anew
         sweep.read_folder.cache_clear()
-        sweep.script_args.cache_clear()
+        sweep.defined_in.cache_clear()
         try:
             with one_line_errors():
                 ended = tool.main(tyro.cli(getattr(tool, kind), args=list(map(str, words)))) or 0

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import filelock
+import tyro
 
 
 @dataclass
@@ -107,7 +108,12 @@ def main(args):
     write_end(folder, "whole", updates)
 
 
-if __name__ == "__main__":
-    import tyro
+def read_arguments(words=None):
+    """The arguments, and None for no checkpoint; --cuda is a word of CleanRL's, as the scripts take some."""
+    words = sys.argv[1:] if words is None else words
+    return tyro.cli(Args, args=["--device=cuda" if word == "--cuda" else word for word in words]), None
 
-    main(tyro.cli(Args))
+
+if __name__ == "__main__":
+    arguments, _ = read_arguments()
+    main(arguments)

@@ -42,7 +42,7 @@ def train(script, **arguments):
 @pytest.mark.parametrize("env_id", RECIPES)
 def test_the_command_is_one_that_the_script_takes(env_id):
     _, script, *words = gallery.command(RECIPES[env_id], env_id)
-    args = tyro.cli(runs.script_args(ROOT / script), args=words)
+    args = tyro.cli(runs.defined_in(ROOT / script, "Args"), args=words)
     assert args.env_id == env_id
     assert args.total_timesteps >= 50_000
     assert args.batch_size % args.num_minibatches == 0
@@ -125,7 +125,7 @@ def test_committed_agents_are_slim_and_fit_their_scripts(agent):
     assert state["script"] == agent.script
     for name in ("env_id", "seed", "total_timesteps"):
         assert state["args"][name] == agent.arguments[name]
-    known = runs.script_args(ROOT / "cleanrl" / f"{agent.script}.py").__dataclass_fields__
+    known = runs.defined_in(ROOT / "cleanrl" / f"{agent.script}.py", "Args").__dataclass_fields__
     assert state["args"].keys() == agent.arguments.keys() <= known.keys()
     text = (agent.folder / "config.json").read_text()
     assert not any(folder in text for folder in ("/tmp/", "/home/", "/work/", "/root/"))

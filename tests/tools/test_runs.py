@@ -56,15 +56,15 @@ def test_every_python_finds_the_same_version(version_of):
 def test_args_of_a_script_are_read_by_running_it_with_what_lies_beside_it(tmp_path):
     (tmp_path / "beside_it.py").touch()
     (tmp_path / "ppo.py").write_text(f"import beside_it\n{SCRIPT}")
-    assert runs.script_args(tmp_path / "ppo.py")().learning_rate == 2.5e-4
-    assert runs.script_args(tmp_path / "ppo.py") is runs.script_args(tmp_path / "ppo.py")
+    assert runs.defined_in(tmp_path / "ppo.py", "Args")().learning_rate == 2.5e-4
+    assert runs.defined_in(tmp_path / "ppo.py", "Args") is runs.defined_in(tmp_path / "ppo.py", "Args")
 
 
 @pytest.mark.parametrize("text", ["x = 1\n", "import no_such_package\n", "def f(:\n"])
 def test_a_script_without_args_is_a_users_error(tmp_path, text):
     (tmp_path / "broken.py").write_text(text)
     with pytest.raises(UserError, match=r"broken\.py"):
-        runs.script_args(tmp_path / "broken.py")
+        runs.defined_in(tmp_path / "broken.py", "Args")
 
 
 def test_seeds_of_one_experiment_differ_in_machine_and_speed_only():

@@ -30,7 +30,7 @@ def here(tmp_path, monkeypatch):
     shutil.copy(FAKE, tmp_path)
     sweep.read_folder.cache_clear()
     sweep.version_seen.cache_clear()
-    sweep.script_args.cache_clear()
+    sweep.defined_in.cache_clear()
     return tmp_path
 
 
@@ -229,7 +229,7 @@ def test_other_arguments_and_another_version_are_other_runs(tool_here, run):
     assert "1 queued" in status_of("--x 0.5")
     source = Path("fake_ppo.py").read_text()
     Path("fake_ppo.py").write_text(f"{source}# below the ruler\nprint('more')\n")
-    for same in ("", "--num-threads 16", "--cuda False", "--cuda", "--total-timesteps 2e3", "--checkpoints 3"):
+    for same in ("", "--num-threads 16", "--device cpu", "--cuda", "--total-timesteps 2e3", "--checkpoints 3"):
         assert "1 done" in status_of(same)
     Path("fake_ppo.py").write_text(source.replace("import json", "import json\n\nA_CONSTANT = 1", 1))
     assert "1 queued" in status_of()
@@ -478,11 +478,16 @@ def test_a_run_may_be_of_one_update_but_not_of_more_steps_than_can_be_counted():
         jobs_of("--total-timesteps 1e30")
 
 
+def test_a_script_reads_its_words_itself():
+    typed = "--cuda False --track --capture-video True --anneal-lr False".split()  # CleanRL's
+    arguments = sweep.read_arguments(ROOT / "cleanrl" / "ppo.py", typed)
+    assert (arguments["device"], arguments["capture_video"], arguments["anneal_lr"]) == ("cpu", True, False)
+    with pytest.raises(UserError, match="does not take --kle-stop"):
+        sweep.read_arguments(ROOT / "cleanrl" / "ppo.py", ["--kle-stop"])
+
+
 def test_words_of_a_command():
     assert sweep.split_command("python a.py --x b.py") == (["python", "a.py"], ["--x", "b.py"])
-    typed = "--cuda False --track --capture-video True --prod-mode False --anneal-lr False --gym-id A"  # CleanRL's
-    today = "--device=cpu --track --capture-video --no-track --no-anneal-lr --env-id A"
-    assert sweep.split_command(f"python a.py {typed}")[1] == today.split()
     assert sweep.grid_words("clip-vloss", "False") == ["--no-clip-vloss"]
     assert sweep.grid_words("clip-vloss", "True") == ["--clip-vloss"]
     assert sweep.named('{"wind_power": 1.5, "gravity": -1e+1}') == "wind_power-1.5,gravity--1e+1"
@@ -575,7 +580,7 @@ WRONG = [
     (["--env-ids", "A", "--command", "CUDA_VISIBLE_DEVICES=1 python fake_ppo.py"], "--gpus gives each run a GPU"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --seed 3"], "leave out --seed"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --env_id=B"], "leave out --env-id"),
-    (["--env-ids", "A", "--command", "python fake_ppo.py --gym-id B"], "leave out --env-id"),
+    (["--env-ids", "A", "--command", "python fake_ppo.py --gym-id B"], "leave out --gym-id"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --resume runs/x"], "leave out --resume"),
     (["--env-ids", "A", "--command", "python fake_ppo.py --evaluate runs/x"], "leave out --evaluate"),
     (["--env-ids", "A", "--grid", "seed=4,5"], "leave out --seed"),

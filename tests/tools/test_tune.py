@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
     Path("space.toml").write_text("x = { low = 0.0, high = 1.0 }\n")
     sweep.read_folder.cache_clear()
     sweep.version_seen.cache_clear()
-    sweep.script_args.cache_clear()
+    sweep.defined_in.cache_clear()
     return tmp_path
 
 
